@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test test-fast test-cpus test-lowest: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-cpus test-lowest lint style types format bench bench-gpu results docs docs-pages pictures docs-site fuzz chaos browsers edits lock wheel wheel-check sbom clean
+.PHONY: help setup demo test test-fast test-cpus test-lowest lint style types format bench bench-gpu results docs docs-pages pictures docs-site fuzz chaos lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -52,7 +52,7 @@ test: $(READY) style  ## lint and the tests
 	wait $$types; types=$$?; [ $$types = 0 ] || cat "$$log"; rm -f "$$log"; exit $$((tests ? tests : types))
 
 # One process per core: these tests wait for nothing, and a further process would import all of them again.
-test-fast: $(READY)  ## the tests without the markers slow and processes (Ray, servers, browsers); a minute and a half or so
+test-fast: $(READY)  ## the tests without the markers slow and processes (Ray, servers, browsers); some two minutes on two cores
 	@$(BIN)/pytest -q --fast $(BUSILY) --durations=0 --durations-min=5
 
 # The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.
@@ -74,9 +74,10 @@ test-lowest: $(TOOLED)  ## the tests with the oldest versions that pyproject.tom
 
 lint: style types  ## style and types
 
-style: $(READY)  ## ruff
+style: $(READY)  ## ruff, and the language of pages, help and errors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python docs/check_language.py
 
 types: $(READY)  ## mypy and the layers of the package
 	$(BIN)/mypy
@@ -92,7 +93,7 @@ bench: $(READY)  ## time the fast paths against plain transcriptions
 bench-gpu: $(READY)  ## time extraction on a GPU against a bare loop; skipped without a GPU
 	@PYTHONPATH=benchmarks $(BIN)/python benchmarks/gpu.py
 
-results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=speed [ARGUMENTS='…'], or NAME=all ARGUMENTS=cases
+results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=methods [ARGUMENTS='…'], or NAME=all ARGUMENTS=cases
 	$(BIN)/python benchmarks/write_results.py $(NAME) $(ARGUMENTS)
 
 docs: docs-pages docs-site  ## write the generated pages, then build the site
@@ -100,7 +101,7 @@ docs: docs-pages docs-site  ## write the generated pages, then build the site
 docs-pages: $(READY)  ## write the generated parts of the docs: packages, spec.md, methods.md, study.md, schemas, tables, figure
 	$(BIN)/python docs/draw_rooms.py
 	$(BIN)/python docs/write_pages.py
-	@rm -rf build/schemas && $(BIN)/opacc schemas build/schemas > /dev/null
+	@rm -rf build/schemas && $(BIN)/python docs/write_schemas.py build/schemas
 	cp build/schemas/opacc-spec.json build/schemas/opacc-fleet-spec.json docs/schemas
 	$(BIN)/python benchmarks/write_results.py --copy
 	$(BIN)/python docs/draw_error.py
@@ -110,7 +111,7 @@ pictures: $(READY)  ## make the screenshots in docs/pictures; needs chromium
 
 # Not --quiet: it hides the warnings that strict counts, and a broken link would be none.
 docs-site: $(READY) $(TOOLED)  ## build the documentation as a site, build/site/index.html; a broken link is an error
-	@rm -rf build/schemas && $(BIN)/opacc schemas build/schemas > /dev/null
+	@rm -rf build/schemas && $(BIN)/python docs/write_schemas.py build/schemas
 	@NO_MKDOCS_2_WARNING=1 $(TOOLS)/bin/mkdocs build
 
 fuzz: $(READY)  ## try mutated specs, files, runs and filters: make fuzz MUTANTS=1000 FILTERS=10000
@@ -120,12 +121,6 @@ fuzz: $(READY)  ## try mutated specs, files, runs and filters: make fuzz MUTANTS
 chaos: $(READY)  ## disturb audits, and people at work on one run, at random moments: make chaos RUNS=100 HISTORIES=2000
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(or $(RUNS),100) $(or $(SEED),0)
 	@PYTHONPATH=tests $(BIN)/python -m histories $(or $(HISTORIES),200)
-
-browsers: $(READY)  ## two people label in a browser each, with reloads, two tabs and a killed server: make browsers LABELS=3000
-	@PYTHONPATH=tests $(BIN)/python -m two_browsers $(or $(LABELS),300)
-
-edits: $(READY)  ## edit a signed run consistently and verify it: make edits EDITS=2000
-	@PYTHONPATH=tests $(BIN)/python -m consistent_edits $(or $(EDITS),2000)
 
 $(TOOLED): infra/tools.txt
 	@$(PYTHON) -m venv $(TOOLS)

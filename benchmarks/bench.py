@@ -24,8 +24,10 @@ import numpy as np
 from labelled_rounds import label_rounds
 
 import opacc_ray as opacc
+from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.extract.surprise import Reference
 from opacc_ray.parts.view import view_of
+from opacc_ray.samplers.select import select
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from oracles import ces as plain_ces
@@ -124,7 +126,7 @@ def neyman(rng: np.random.Generator) -> Sides:
 
     def two_rounds() -> None:
         first = opacc.select(pool, "neyman", 80, seed=1)
-        opacc.select(pool, "neyman", 120, seed=1, previous=[(first, outcome[first.index])])
+        select(pool, "neyman", 120, seed=1, previous=[(first, outcome[first.index])])
 
     return Sides(two_rounds)
 
@@ -139,8 +141,8 @@ def neyman_step(step: str, rng: np.random.Generator) -> Sides:
     labelled = label_rounds(view, outcome, "neyman", (20, 40, 60, 80), seed=1)
     steps = {
         "first round": lambda: opacc.select(pool, "neyman", 20, seed=1),
-        "next round": lambda: opacc.select(view, "neyman", 80, seed=1, previous=list(zip(*labelled, strict=True))[:3]),
-        "estimate": lambda: opacc.estimate(*labelled, pool=view),
+        "next round": lambda: select(view, "neyman", 80, seed=1, previous=list(zip(*labelled, strict=True))[:3]),
+        "estimate": lambda: estimate_outcomes(*labelled, pool=view),
     }
     return Sides(steps[step])
 

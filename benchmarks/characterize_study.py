@@ -1,21 +1,17 @@
-"""Do EP, CP, BC, PBC and the shift tell anything? The tables of docs/results/characterize.md.
+"""Do EP, CP, BC, PBC and the shift tell anything? Tables that answer it.
 
-    python benchmarks/characterize_study.py IMAGES CASES [--repetitions R] [--size N]
+    python benchmarks/characterize_study.py IMAGES CASES [--size N]
 
     IMAGES    a folder with fashion.npz (x_train, y_train, x_test, y_test) and fashion_lenet5.safetensors
     CASES     a folder of labelled cases (.npz) with hidden, logits, pred, label and confidence; others are left out
 
-Five tables: the measures on the digits and on Fashion-MNIST by two models each; how well each measure, and drift scores
-that people already use, rank the drop of accuracy over drifted pools; how well those of a class, or of a pair, rank its
-failures; the method `coverage` beside others; and accuracy on generated vectors by share and size. Population stability
-index and MMD are written out here, Jensen-Shannon is SciPy's, kernels are scikit-learn's.
+Two tables: how well each measure, and drift scores that people already use, rank the drop of accuracy over drifted
+pools of Fashion-MNIST, by two models; and how well those of a class, or of a pair, rank its failures. Population
+stability index and MMD are written out here, Jensen-Shannon is SciPy's, kernels are scikit-learn's.
 """
 
 import argparse
-import json
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,18 +19,14 @@ from typing import Any, NamedTuple
 import markdown_table as markdown
 import numpy as np
 import torch
-from scipy.ndimage import gaussian_filter
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import spearmanr
-from sklearn.datasets import load_digits
 from sklearn.metrics.pairwise import pairwise_distances, rbf_kernel
 from sklearn.neural_network import MLPClassifier
 
-from opacc_ray.datasets.class_coverage import Metrics, Regions, measure
-from opacc_ray.datasets.classes import Clusters, Grouped, find_clusters
-from opacc_ray.datasets.covariate_shift import Mixtures, measure_shift
-from opacc_ray.datasets.generation import find_sources, generate
-from opacc_ray.datasets.head import find_head
+from opacc_ray.extensions.characterize.classes import Clusters, Grouped, Metrics, Regions, find_clusters, measure
+from opacc_ray.extensions.characterize.covariate_shift import measure_shift
+from opacc_ray.extensions.study.drift import IMAGE_DRIFTS
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 
@@ -44,9 +36,8 @@ Forward = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 Labelled = tuple[np.ndarray, np.ndarray]
 """Images and labels."""
 
-REGIONS, SHARES, SIZES = Regions(), (0.0, 0.3, 0.5, 0.7, 1.0), (100, 300, 700, 1000)
+REGIONS = Regions()
 STRENGTHS = (1, 2, 3, 4)
-METHODS = ("srs", "coverage", "ces", "deepest", "neyman")
 CLASSES = 10
 
 
@@ -79,7 +70,6 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("images", type=Path, metavar="IMAGES")
     found.add_argument("cases", type=Path, metavar="CASES")
-    found.add_argument("--repetitions", type=int, default=200, help="of the study of methods")
     found.add_argument("--size", type=int, default=4000, help="images of a drifted pool")
     return found
 
@@ -88,11 +78,8 @@ def main() -> None:
     given = parser().parse_args()
     fashion = list(fashion_models(given.images))
     tables = [
-        ("The measures, test set beside training data", coverage_table([*digit_models(), *fashion])),
         ("Which measure ranks the drop of accuracy", drift_table(fashion, given.size)),
         ("Which measure ranks the failures of classes, and of pairs", class_table(given.cases)),
-        ("`coverage` beside other methods", method_table(given.cases, given.repetitions)),
-        ("Accuracy in percent on generated vectors", generation_table(fashion)),
     ]
     for title, rows in tables:
         print(f"**{title}**\n")
@@ -115,15 +102,6 @@ def subject(
     name: str, forward: Forward, train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray]
 ) -> Subject:
     return Subject(name, forward, seen(forward, *train), *test)
-
-
-def digit_models() -> Iterator[Subject]:
-    data = load_digits()
-    images, label = data.images / 16, data.target
-    for width in (16, 64):
-        network = MLPClassifier((width,), max_iter=300, random_state=0).fit(images[::2].reshape(-1, 64), label[::2])
-        train, test = (images[::2], label[::2]), (images[1::2], label[1::2])
-        yield subject(f"digits, {width} hidden", perceptron(network), train, test)
 
 
 def fashion_models(folder: Path) -> Iterator[Subject]:
@@ -164,43 +142,7 @@ def lenet(folder: Path) -> Forward:
     return forward
 
 
-# -- the measures ----------------------------------------------------------------------------------------------------
-
-
-def coverage_table(subjects: list[Subject]) -> Iterator[list[str]]:
-    yield ["model and set", "accuracy", "EP", "CP", "BC", "PBC", "shift above its floor"]
-    for model in subjects:
-        clusters = find_clusters(model.train.grouped)
-        test = seen(model.forward, model.images, model.label)
-        shifts = [s for s in measure_shift(model.train.grouped, test.grouped, Mixtures()) if s.value is not None]
-        for name, own in (("train", model.train), ("test", test)):
-            found = measure(own.grouped, REGIONS, clusters)
-            pairs = found.pbc[~np.eye(CLASSES, dtype=bool)]
-            cells = [span(values) for values in (found.ep, found.cp, found.bc, pairs)]
-            above = span(np.array([max(s.value - s.floor, 0) for s in shifts])) if name == "test" and shifts else "–"
-            yield [f"{model.name}, {name}", f"{own.accuracy:.3f}", *cells, above]
-
-
-def span(values: np.ndarray) -> str:
-    return f"{np.median(values):.3f} ({values.min():.3f} – {values.max():.3f})"
-
-
 # -- drift -----------------------------------------------------------------------------------------------------------
-
-
-def drifted(kind: str, strength: int, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Images of a drift, from strength 1 to 4."""
-    if kind == "dark":
-        return images * (1, 0.75, 0.55, 0.4, 0.25)[strength]
-    if kind == "noise":
-        return np.clip(images + rng.normal(0, (0, 0.08, 0.16, 0.25, 0.35)[strength], images.shape), 0, 1)
-    if kind == "blur":
-        return gaussian_filter(images, (0, *[(0, 0.5, 0.8, 1.2, 1.8)[strength]] * 2))
-    side = (0, 5, 8, 11, 14)[strength]
-    covered = images.copy()
-    for image, (row, column) in zip(covered, rng.integers(0, 29 - side, (len(images), 2)), strict=True):
-        image[row : row + side, column : column + side] = 0
-    return covered
 
 
 def pools(model: Subject, size: int) -> Iterator[tuple[str, Seen]]:
@@ -211,7 +153,8 @@ def pools(model: Subject, size: int) -> Iterator[tuple[str, Seen]]:
     for strength in STRENGTHS:
         for kind in ("dark", "noise", "occlusion", "blur"):
             own = rng.permutation(len(model.label))[:size]
-            yield kind, seen(model.forward, drifted(kind, strength, model.images[own], rng), model.label[own])
+            images = np.stack([IMAGE_DRIFTS[kind](image, strength / 4, rng) for image in model.images[own]])
+            yield kind, seen(model.forward, images, model.label[own])
         share = np.where(np.isin(model.label, (2, 4, 6)), 1 + strength, 1 / (1 + strength))  # those often confused
         own = rng.choice(len(model.label), size, replace=False, p=share / share.sum())
         yield "class shares", seen(model.forward, model.images[own], model.label[own])
@@ -220,7 +163,7 @@ def pools(model: Subject, size: int) -> Iterator[tuple[str, Seen]]:
 def scores(model: Subject, clusters: Clusters, base: Metrics, pool: Seen, rng: np.random.Generator) -> dict[str, float]:
     """Each measure as one number that should grow with the drop of accuracy."""
     train, found = model.train.pool, measure(pool.grouped, REGIONS, clusters)
-    every = measure_shift(model.train.grouped, pool.grouped, Mixtures(points=2000))
+    every = measure_shift(model.train.grouped, pool.grouped, 0)
     shifts = [s for s in every if s.value is not None]
     predicted = [np.bincount(side.prediction, minlength=CLASSES) / side.size for side in (train, pool.pool)]
     return {
@@ -283,7 +226,7 @@ def ranked(score: np.ndarray, drop: np.ndarray) -> str:
     return f"{spearmanr(score, drop).statistic:.2f} [{low:.2f}, {high:.2f}]"
 
 
-# -- classes and pairs, methods, generation --------------------------------------------------------------------------
+# -- classes and pairs -----------------------------------------------------------------------------------------------
 
 
 def labelled_cases(folder: Path) -> Iterator[tuple[Path, Seen]]:
@@ -305,35 +248,6 @@ def class_table(folder: Path) -> Iterator[list[str]]:
         share = (found.pbc * found.num[:, None])[pairs]
         ranks = [ranked(own, failing) for own in (found.bc, -found.cp, unsure)]
         yield [path.stem, f"{case.accuracy:.3f}", *ranks, ranked(share, taken[pairs])]
-
-
-def method_table(folder: Path, repetitions: int) -> Iterator[list[str]]:
-    """E of each method with 200 labels: mean squared error over that of a simple random sample."""
-    paths = [str(path) for path, _ in labelled_cases(folder)]
-    asked = [part for method in METHODS for part in ("--method", method)]
-    with tempfile.TemporaryDirectory() as output:
-        command = [sys.executable, "-m", "opacc_ray", "study", *paths, *asked, "--budget", "200", "--json"]
-        command += ["--repetitions", str(repetitions), "--output", output]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    cells = json.loads(done.stdout)["cells"]
-    yield ["case", *METHODS]
-    for path in paths:
-        own = {cell["method"]: cell for cell in cells if cell["case"] == Path(path).stem}
-        yield [Path(path).stem, *(f"{own[name]['efficiency']:.2f} ({own[name]['bias']:+.2f})" for name in METHODS)]
-
-
-def generation_table(subjects: list[Subject]) -> Iterator[list[str]]:
-    yield ["model", "test accuracy", "vectors", *(f"{100 * s:.0f}-{100 - 100 * s:.0f}" for s in SHARES), "violations"]
-    for model in subjects:
-        test = seen(model.forward, model.images, model.label)
-        data, rng = Grouped(view_of(test.pool), CLASSES, model.label), np.random.default_rng(0)
-        head, clusters = find_head(test.grouped, seed=0), find_clusters(data)
-        sources = find_sources(data, head, find_clusters(data), REGIONS, rng)
-        for size in SIZES:
-            made = [generate(sources, head, clusters, REGIONS, share, size, rng) for share in SHARES]
-            broken = 100 * np.mean([vectors.violates.mean() for vectors in made])
-            right = [f"{100 * vectors.correct.mean():.1f}" for vectors in made]
-            yield [model.name, f"{100 * test.accuracy:.1f}", str(size), *right, f"{broken:.1f}"]
 
 
 if __name__ == "__main__":

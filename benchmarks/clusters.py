@@ -68,13 +68,12 @@ def audit(
     pool: opacc.Pool, right: Array, video: NDArray[np.int64], method: str, labels: int, rng: np.random.Generator
 ) -> tuple[opacc.Estimate, opacc.Estimate]:
     """Return the estimates for the pool and for more videos."""
-    rounds = list[tuple[opacc.Selection, Array]]()
+    rounds = list[opacc.Labelled]()
     for size in np.diff(np.rint(np.array([0.0, *METHODS[method]]) * labels).astype(int)).tolist():
         chosen = opacc.select(pool, method, size, int(rng.integers(2**31)), previous=rounds)
-        rounds.append((chosen, right[chosen.index]))
-    given = [own for own, _ in rounds], [own for _, own in rounds]
-    own = opacc.estimate(*given, pool=pool)
-    return own, opacc.estimate(*given, pool=pool, sample_of="more", clusters=video)
+        rounds.append(opacc.Labelled(chosen, outcomes=right[chosen.index]))
+    own = opacc.estimate(rounds, pool=pool)
+    return own, opacc.estimate(rounds, pool=pool, sample_of="more", clusters=video)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,11 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 import opacc_ray as opacc
-from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.estimation.estimate import estimate_outcomes, measure_failures
+from opacc_ray.estimation.intervals import normal_quantile
+from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.sample import join
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.samplers.neyman.regression import combine_by_regression
 
 LEVELS = (0.80, 0.90, 0.95, 0.99)
 BUDGETS = (50, 100, 200, 400)
@@ -122,10 +123,10 @@ def audit(case: Case, row: Row, seed: int) -> Trial:
 
 def _estimates(case: Case, method: str, labelled: Labelled) -> Iterator[Estimate]:
     if method == "neyman":  # as opacc.estimate with the pool, whose failures are predicted once for all levels
-        combined = combine_by_regression(case.view, *labelled)
-        yield from (combined.estimate(level) for level in LEVELS)
+        failures, _ = measure_failures(case.view, join(*labelled))
+        yield from (failures.accuracy(level) for level in LEVELS)
     else:
-        yield from (opacc.estimate(*labelled, level) for level in LEVELS)
+        yield from (estimate_outcomes(*labelled, level) for level in LEVELS)
 
 
 def cells(row: Row, trials: Sequence[Trial], outcome: NDArray[np.float64]) -> list[str]:

@@ -27,17 +27,17 @@ import markdown_table as markdown
 import numpy as np
 
 from opacc_ray.cluster.session import connected
-from opacc_ray.estimators.metrics import Metric
+from opacc_ray.estimation.numbers import KnownPool, numbers_of
+from opacc_ray.estimation.sample import join
 from opacc_ray.extract.feature_files import FeatureFile, Features
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.metrics.metric import ACCURACY, Metric
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import find_method, parse_parameters
-from opacc_ray.samplers.estimate import estimate as samplers_estimate
-from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
 from opacc_ray.samplers.select import select
-from opacc_ray.slices import Slicing
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
 
 CASES = ("1000000×64:ces,deepest,neyman", "1000000×0:srs,deepest,neyman")
 
@@ -112,7 +112,7 @@ def draw(home: str, size: int, width: int, method: str, num_actors: int, num_lab
     files = [FeatureFile(name_of(start), min(SHARD_SIZE, size - start), None, None, None) for start in starts]
     features = Features(open_store(home), tuple(files))
     with connected():
-        from opacc_ray.cluster.parts import ActorParts  # imports Ray, which reads its token mode then
+        from opacc_ray.cluster.tasks import ActorParts  # imports Ray, which reads its token mode then
 
         begun = time.perf_counter()
         view = View(ActorParts(features, names, num_actors))
@@ -130,18 +130,18 @@ def estimating(view: View, num_labels: int) -> Callable[[], None]:
     rng, chosen = np.random.default_rng(2), select(view, "neyman", num_labels, seed=1)
     predicted = view.column("prediction").astype(np.int32)
     truth = np.where(rng.random(num_labels) < 0.9, predicted[chosen.index], rng.integers(0, MANY_CLASSES, num_labels))
-    sample = Sample([chosen], [(truth == predicted[chosen.index]).astype(np.float64)], truth)
+    sample = join(chosen, (truth == predicted[chosen.index]).astype(np.float64), truth=truth)
     names = tuple(f"slice {s}" for s in range(SLICES))
     slicing = Slicing(names, rng.integers(0, SLICES, view.size, dtype=np.int32))
     Path("/proc/self/clear_refs").write_text("5")
 
     def estimate() -> None:
-        found = MetricEstimates(sample, predicted, list(map(str, range(MANY_CLASSES))), {"slices": slicing}, view)
-        found.by_slice(Metric("accuracy"), "slices", 0.95)
-        found.by_prediction(0.95)
-        found.by_truth(0.95)
-        found.estimate(Metric("macro_f1"), 0.95)
-        samplers_estimate(sample.selections, sample.outcomes, pool=view)
+        pool = KnownPool(view, predicted, list(map(str, range(MANY_CLASSES))), {"slices": slicing})
+        numbers, accuracy = numbers_of(pool, sample), Metric(ACCURACY)
+        for by in ("slices", BY_PREDICTION, BY_TRUTH):
+            numbers.by(accuracy, by, 0.95)
+        numbers.estimate(Metric("macro_f1"), 0.95)
+        numbers.estimate(accuracy, 0.95)
 
     return estimate
 

@@ -24,8 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import markdown_table as markdown
+import networks
 import numpy as np
-import throughput_model
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -72,8 +72,8 @@ def main() -> int:
 
 
 def _model(device: str, precision: str = "float32") -> Model:
-    spec = ModelSpec(factory="throughput_model:resnet18")
-    return Model(spec, device, precision, channels_last=precision != "float32")
+    spec = ModelSpec(factory="networks:resnet18")
+    return Model(spec, device, precision)
 
 
 def _difference(images: NDArray[np.float32]) -> float:
@@ -88,7 +88,7 @@ def _pace(images: NDArray[np.float32], precision: str, repetitions: int) -> None
     """Images a second as an actor runs batches, and as a bare loop does on the same bytes; how long the GPU is busy."""
     ours = _model("cuda", precision)
     dtype, layout = getattr(torch, precision), torch.preserve_format
-    bare = throughput_model.resnet18().eval().to("cuda", dtype)
+    bare = networks.resnet18().eval().to("cuda", dtype)
     if precision != "float32":
         layout = torch.channels_last
         bare = bare.to(memory_format=layout)
@@ -128,7 +128,7 @@ def _audits(home: Path, num: int) -> bool:
     here = Path(__file__).parent
     loops = {
         "torch's DataLoader": [str(here / "gpu_loop.py"), str(home / "pool")],
-        "Ray Data": [str(here / "throughput_ray_data.py"), str(home / "pool"), str(home / "written"), "--resnet18"],
+        "Ray Data": [str(here / "gpu_ray_data.py"), str(home / "pool"), str(home / "written")],
     }
     for name, command in loops.items():
         _row(name, num, _whole([sys.executable, *command]), "")
@@ -172,8 +172,8 @@ def _run(home: Path, output: Path, actors: int, kill: bool) -> tuple[float, floa
     """Seconds of the command, and images a second from its first shard on; its actor is killed halfway if asked."""
     spec = home / f"{output.name}.yaml"
     spec.write_text(
-        f"name: gpu\npool: {{uri: {home}/pool, format: images}}\nmodel: {{factory: 'throughput_model:resnet18'}}\n"
-        f"transform: throughput_model:to_input\nextract: {{actors: {actors}, gpus_per_actor: {1 / actors}, "
+        f"name: gpu\npool: {{uri: {home}/pool, format: images}}\nmodel: {{factory: 'networks:resnet18'}}\n"
+        f"transform: networks:to_input\nextract: {{actors: {actors}, gpus_per_actor: {1 / actors}, "
         f"batch_size: 128, shard_size: {SHARD}}}\n"
         f"sample: {{method: srs, budget: 10}}\noutput: {output}\n"
     )

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import networks
 import numpy as np
-import throughput_model
 import torch
 from PIL import Image
 
@@ -20,12 +20,12 @@ class Pictures(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, place: int) -> Any:
         with Image.open(self._paths[place]) as image:
-            return throughput_model.to_input(np.asarray(image))
+            return networks.to_input(np.asarray(image))
 
 
 def main(folder: str) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = throughput_model.resnet18().eval().to(device)
+    model = networks.resnet18().eval().to(device)
     loader = torch.utils.data.DataLoader(
         Pictures(folder), batch_size=128, num_workers=os.cpu_count() or 1, pin_memory=device == "cuda"
     )

@@ -112,8 +112,7 @@ def one_pair(run: Run, settings: dict[str, str], pool: Executor, stated: bool) -
     works = [pool.submit(draw, run.uri, budget, settings) for budget in (15, 16)]
     said = sorted(work.result(timeout=300) for work in works)
     chosen, drawn = run.read_selection(2), run.read_chosen(2)
-    manifest = [json.loads(line)["id"] for line in run.store.read("rounds/2/manifest.jsonl").splitlines()]
-    run.check_copies(2)
+    manifest = [json.loads(line)["id"] for line in run.folder(2).read("manifest.jsonl").splitlines()]
     if stated:  # the rest saves time
         label(run, chosen.ids)
         accuracy.estimate(run)

@@ -1,10 +1,10 @@
-"""How often intervals cover: by class, two models, costs, sequences, rounds, rare losses, replicates, assisted.
+"""How often intervals cover: by class, two models, costs, sequences, rounds, rare losses, assisted.
 
     python benchmarks/intervals_coverage.py CASE… [--repetitions 300] [--only PATTERN]
 
 CASE is a fully labelled classification: an .npz with `hidden` (N, m), `logits` (N, C), `pred`, `label`, `confidence`
 (N,). The second model of the comparison is the first one with normal noise of 1 on its logits; of the costs, missing
-class 6 costs 10 and every other error 1. *As of any kind* is what `estimators/rounds.py` alone says of two rounds,
+class 6 costs 10 and every other error 1. *As of any kind* is what `estimation/sample.py` alone says of two rounds,
 *mostly wrong* a model that is right where this one is wrong, *rare losses* are scores of which 2 % are 0 and the others
 nearly 1. Any case of `opacc study` that has a confidence will do for the second table: estimates that are assisted by
 it, and by outcomes of which 15 % are reversed. It states three numbers each: without assistance, with strength 1 and
@@ -15,6 +15,7 @@ Printed are Markdown tables, row by row as they are measured. Level 95 %.
 import argparse
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -26,14 +27,19 @@ from numpy.typing import NDArray
 from processes import repeat
 
 import opacc_ray as opacc
-from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.class_totals import ClassTotals, scaled
-from opacc_ray.estimators.design_based import combine_rounds, confidence_sequence
-from opacc_ray.estimators.prediction_powered import assisted_estimate
+from opacc_ray.estimation.accuracy import failures_by_design
+from opacc_ray.estimation.class_totals import ClassTotals, scaled
+from opacc_ray.estimation.distribution import AdjustedWilson
+from opacc_ray.estimation.estimate import compare_outcomes, estimate_outcomes
+from opacc_ray.estimation.numbers import KnownPool, numbers_of
+from opacc_ray.estimation.prediction_powered import assisted_estimate
+from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.sample import join
+from opacc_ray.estimation.sequential import confidence_sequence
+from opacc_ray.extensions.study import cases as study
 from opacc_ray.parts.view import view_of
-from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
+from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
-from opacc_ray.study import cases as study
 
 COSTS = {6: 10.0}
 METHODS = ("srs", "css", "deepest", "sups", "rhcs", "ssrs", "neyman")
@@ -130,8 +136,8 @@ def summary(measure: Measure, repetitions: int) -> list[str]:
 
 def _totals(case: Case, chosen: Selection) -> ClassTotals:
     names, i = list(map(str, range(1 + max(case.truth.max(), case.prediction.max())))), chosen.index
-    sample = Sample([chosen], [case.outcome[i]], case.truth[i])
-    return MetricEstimates(sample, case.prediction, names, {}, view_of(case.pool)).totals()
+    sample = join(chosen, case.outcome[i], truth=case.truth[i])
+    return numbers_of(KnownPool(view_of(case.pool), case.prediction, names), sample).totals()
 
 
 def _classes(case: Case, method: str, n: int) -> Measure:
@@ -152,7 +158,10 @@ def _comparison(case: Case, method: str, n: int) -> Measure:
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
         chosen = opacc.select(case.pool, method, n, seed)
-        yield opacc.compare(chosen, [case.outcome[chosen.index], other[chosen.index]]).differences[0].difference, true
+        yield (
+            compare_outcomes(chosen, [case.outcome[chosen.index], other[chosen.index]]).differences[0].difference,
+            true,
+        )
 
     return measure
 
@@ -176,7 +185,7 @@ def _sequence(case: Case, method: str) -> Measure:
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
         rounds = label_rounds(view_of(case.pool), case.outcome, method, [50] * 4, seed)
-        yield confidence_sequence(*rounds), float(case.outcome.mean())
+        yield confidence_sequence(join(*rounds)), float(case.outcome.mean())
 
     return measure
 
@@ -187,7 +196,10 @@ def _rounds(case: Case, method: str, sizes: list[int], alike: bool = True) -> Me
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
         rounds = label_rounds(view, case.outcome, method, sizes, seed)
-        yield opacc.estimate(*rounds) if alike else combine_rounds(*rounds, 0.95), float(case.outcome.mean())
+        failures = failures_by_design(join(*rounds))
+        if not alike:
+            failures = failures._replace(total=replace(failures.total, law=AdjustedWilson(failures.labels)))
+        yield failures.accuracy(0.95), float(case.outcome.mean())
 
     return measure
 
@@ -197,7 +209,7 @@ def _mostly_wrong(case: Case, method: str, n: int) -> Measure:
     view, outcome = view_of(case.pool), 1 - case.outcome
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
-        yield opacc.estimate(*label_rounds(view, outcome, method, [n], seed)), float(outcome.mean())
+        yield estimate_outcomes(*label_rounds(view, outcome, method, [n], seed)), float(outcome.mean())
 
     return measure
 
@@ -208,23 +220,7 @@ def _rare_losses(case: Case, method: str, sizes: list[int]) -> Measure:
     scores = 1 - np.where(rng.random(view.size) < 0.02, 1.0, 0.001 * rng.random(view.size))
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
-        yield opacc.estimate(*label_rounds(view, scores, method, sizes, seed), pool=view), float(scores.mean())
-
-    return measure
-
-
-def _replicates(case: Case, num: int, initial: int) -> Measure:
-    def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
-        chosen = opacc.select(case.pool, "ces", 150, seed, replicates=num, initial=initial)
-        yield opacc.estimate(chosen, case.outcome[chosen.index]), float(case.outcome.mean())
-
-    return measure
-
-
-def _alone(case: Case) -> Measure:
-    def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
-        chosen = opacc.select(case.pool, "ces", 150, seed)
-        yield opacc.estimate(chosen, case.outcome[chosen.index]), float(case.outcome.mean())
+        yield estimate_outcomes(*label_rounds(view, scores, method, sizes, seed), pool=view), float(scores.mean())
 
     return measure
 
@@ -248,9 +244,6 @@ def _statements() -> Iterator[tuple[str, Callable[[Case], Measure]]]:
         for method, sizes in (("srs", [n]), ("neyman", [n]), ("neyman", in_rounds(n))):
             rounds = ", 4 rounds" if len(sizes) > 1 else ""
             yield f"rare losses, {method}{rounds}, n={n}", partial(_rare_losses, method=method, sizes=sizes)
-    for num, initial in ((5, 5), (5, 30), (3, 5)):
-        yield f"replicates, ces, n=150, R={num}, initial={initial}", partial(_replicates, num=num, initial=initial)
-    yield "replicates, ces, n=150, none", _alone
 
 
 STATEMENTS = dict(_statements())
@@ -267,8 +260,10 @@ def _assisted(
     true, found = float(case.outcome.mean()), []
     for seed in range(repetitions):
         rounds, outcomes = draw(seed)
-        assisted = [assisted_estimate(rounds, outcomes, prediction, strength=strength) for strength in (1.0, None)]
-        found.append([(item.value, item.low, item.high) for item in (opacc.estimate(rounds, outcomes), *assisted)])
+        assisted = [
+            assisted_estimate(join(rounds, outcomes), prediction, strength=strength) for strength in (1.0, None)
+        ]
+        found.append([(item.value, item.low, item.high) for item in (estimate_outcomes(rounds, outcomes), *assisted)])
     value, low, high = np.array(found).transpose(2, 1, 0)  # (3, repetitions) each
     expected = case.outcome.var(ddof=1) * (1 / n - 1 / case.view.size)  # squared error of SRS
     error, bias = ((value - true) ** 2).mean(axis=1) / expected, (value.mean(axis=1) - true) / np.sqrt(expected)
@@ -277,15 +272,15 @@ def _assisted(
     return [" / ".join(f"{value:{form}}" for value in values) for values, form in columns]
 
 
-def _once(method: str, n: int, case: study.Case, seed: int, replicates: int | None = None) -> Rounds:
-    chosen = opacc.select(case.view, method, n, seed, replicates=replicates)
+def _once(method: str, n: int, case: study.Case, seed: int) -> Rounds:
+    chosen = opacc.select(case.view, method, n, seed)
     return [chosen], [case.outcome[chosen.index]]
 
 
 def _twice(case: study.Case, seed: int) -> Rounds:
     first = opacc.select(case.view, "srs", 50, seed)
     outcome = case.outcome[first.index]
-    second = opacc.select(case.view, "css", 50, seed, previous=[(first, outcome)])
+    second = select(case.view, "css", 50, seed, previous=[(first, outcome)])
     return [first, second], [outcome, case.outcome[second.index]]
 
 
@@ -296,7 +291,6 @@ def _assisted_statements() -> Iterator[tuple[str, tuple[int, Callable[[study.Cas
             yield f"{method}, n={n}", (n, draw)
             yield f"{method}, n={n}{WRONG}", (n, draw)
     yield "srs and css, n=50+50", (100, _twice)
-    yield "srs, n=100, R=5", (100, partial(_once, "srs", 100, replicates=5))
 
 
 ASSISTED_STATEMENTS = dict(_assisted_statements())

@@ -9,7 +9,7 @@ which one it prefers. Audited are the 7,542 answers of ChatGPT-0301 and PaLM 2, 
 it is the people's. A judge is a way to ask another model: it calls an answer right if it prefers the same output, half
 right if its preference depends on the order of the two.
 
-Methods of others (`opacc_ray/study/peers`) get the judge's score as confidence, of several judges the mean.
+Methods of others (`opacc_ray/extensions/study/peers`) get the judge's score as confidence, of several judges the mean.
 *multi-ppi++* is PPI++ with a least-squares weight for each judge, and Student's quantile. *sample* is the mean of a
 simple random sample with Wilson's interval. neyman draws four rounds of 10, 20, 30 and 40 %.
 
@@ -36,8 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
-from opacc_ray.estimators.intervals import wilson
-from opacc_ray.study.peers import PEERS, PeerEstimate, Question
+from opacc_ray.estimation.intervals import wilson
+from opacc_ray.extensions.study.peers import PEERS, PeerEstimate, Question
 
 Array = NDArray[np.float64]
 
@@ -217,13 +217,12 @@ def neyman(
     pool: opacc.Pool, right: Array, num: int, rng: np.random.Generator, sample_of: int | None = None
 ) -> PeerEstimate:
     ends = np.rint(np.array([0.0, *ROUNDS]) * num).astype(int)
-    rounds = list[tuple[opacc.Selection, Array]]()
+    rounds = list[opacc.Labelled]()
     for size in np.diff(ends).tolist():
         chosen = opacc.select(pool, "neyman", size, int(rng.integers(2**31)), previous=rounds)
-        rounds.append((chosen, right[chosen.index]))
-    outcomes = [own for _, own in rounds]
-    found = opacc.estimate([own for own, _ in rounds], outcomes, LEVEL, pool=pool, sample_of=sample_of)
-    return PeerEstimate(found.value, found.low, found.high, np.concatenate([own.index for own, _ in rounds]))
+        rounds.append(opacc.Labelled(chosen, outcomes=right[chosen.index]))
+    found = opacc.estimate(rounds, level=LEVEL, pool=pool, sample_of=sample_of)
+    return PeerEstimate(found.value, found.low, found.high, np.concatenate([own.selection.index for own in rounds]))
 
 
 def part_alone(score: Array) -> Method:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 import opacc_ray as opacc
 from opacc_ray.history import NO_HISTORY
 from opacc_ray.parts.view import View
+from opacc_ray.samplers.select import select
 
 IN_ROUNDS = (0.1, 0.2, 0.3, 0.4)
 """Shares of the labels in four rounds that grow."""
@@ -33,7 +34,7 @@ def label_rounds(
     found = Labelled([], [])
     for size in sizes:
         previous = list(zip(*found, strict=True))
-        drawn = opacc.select(view, method, size, seed, previous=previous, history=history)
+        drawn = select(view, method, size, seed, previous=previous, history=history)
         found.rounds.append(drawn)
         found.outcomes.append(outcome[drawn.index])
     return found

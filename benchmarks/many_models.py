@@ -3,10 +3,10 @@
     python benchmarks/many_models.py CASE.npz [--budgets 100 200] [--repetitions 200] [--seed 0]
 
 CASE has `correct` (M, N), what each of M models got right of the same N items, and nothing else is known of the items.
-*Two at once* are all pairs of the models in turn, with how many of the other models got an item wrong as `prior`. *All
-at once*: no model is left to learn from, so a model alone would be sampled at random; a fifth as many repetitions, of
-which each has all differences. Printed is a Markdown table, row by row, and then each model by itself, with the others'
-mistakes as `prior`, beside the least E that an unbiased method could have which sees them (`opacc_ray/study/bound.py`).
+*Two at once* are all pairs of the models in turn, with the share of the other models that got an item right as a judge.
+*All at once*: no model is left to learn from, so a model alone would be sampled at random; a fifth as many repetitions,
+of which each has all differences. Printed is a Markdown table, row by row, and then each model by itself, with the
+others as a judge, next to the least E of any unbiased method that sees them (`study/bound.py`).
 """
 
 import argparse
@@ -23,9 +23,11 @@ from numpy.typing import NDArray
 from processes import repeat
 
 import opacc_ray as opacc
-from opacc_ray.estimators.model_comparison import SeveralModels
+from opacc_ray.estimation.estimate import compare_outcomes
+from opacc_ray.estimation.model_comparison import SeveralModels
+from opacc_ray.extensions.study.measures import least_variance
 from opacc_ray.parts.view import view_of
-from opacc_ray.study.bound import least_variance
+from opacc_ray.samplers.select import select
 
 COLUMNS = (
     *("models", "design", "n", "E", "E, own labels", "E of differences", "covers", "all differences", "width"),
@@ -88,7 +90,7 @@ def _by_itself(case: Path, budget: int, seeds: Sequence[int]) -> str:
     bound = np.mean([_bound(_trial(ALONE, _correct(case), budget, model)) for model in models])
     (error, covered), deviation = found.mean(axis=0), found[:, 0].std()
     return (
-        f"One at a time, with the mistakes of the others as `prior`, {DESIGNS[0]}, {budget} labels: mean E "
+        f"One at a time, with the others as a judge, {DESIGNS[0]}, {budget} labels: mean E "
         f"{error:.2f} ± {deviation / np.sqrt(len(found)):.2f}, where the mean of the bounds is {bound:.2f}, and 95 % "
         f"intervals cover in {100 * covered:.1f} %. {len(found):,} repetitions."
     )
@@ -128,15 +130,15 @@ def _trial(way: str, correct: NDArray[np.float64], budget: int, seed: int) -> Tr
         return Trial(correct, opacc.History(), budget, seed)
     if way == ALONE:
         model = seed % len(correct)
-        return Trial(correct[[model]], _mistakes_of_others(correct, (model,)), budget, seed)
+        return Trial(correct[[model]], _judged_by_others(correct, (model,)), budget, seed)
     pairs = list(combinations(range(len(correct)), 2))
     pair = pairs[seed % len(pairs)]
-    return Trial(correct[list(pair)], _mistakes_of_others(correct, pair), budget, seed)
+    return Trial(correct[list(pair)], _judged_by_others(correct, pair), budget, seed)
 
 
-def _mistakes_of_others(correct: NDArray[np.float64], models: Sequence[int]) -> opacc.History:
-    """How many of the other models got each item wrong."""
-    return opacc.History(prior=(1 - np.delete(correct, models, axis=0)).sum(axis=0))
+def _judged_by_others(correct: NDArray[np.float64], models: Sequence[int]) -> opacc.History:
+    """The share of the other models that got each item right."""
+    return opacc.History(judges={"others": np.delete(correct, models, axis=0).mean(axis=0)})
 
 
 def score(trial: Trial, design: str) -> Score:
@@ -183,16 +185,16 @@ def audit(trial: Trial, design: str) -> SeveralModels:
     pools = [opacc.Pool(ids=[str(i) for i in range(trial.correct.shape[1])])] * len(trial.correct)
     if design == "srs":
         chosen = opacc.select(pools[0], "srs", trial.budget, trial.seed)
-        return opacc.compare(chosen, trial.correct[:, chosen.index])
+        return compare_outcomes(chosen, trial.correct[:, chosen.index])
     views = [view_of(pool) for pool in pools]
     rounds: list[opacc.Selection] = []
     outcomes: list[NDArray[np.float64]] = []
     for size in _sizes(trial.budget, design):
         previous = [(s, y if len(views) > 1 else y[0]) for s, y in zip(rounds, outcomes, strict=True)]
-        drawn = opacc.select(views, "neyman", size, trial.seed, previous=previous, history=trial.history)
+        drawn = select(views, "neyman", size, trial.seed, previous=previous, history=trial.history)
         rounds.append(drawn)
         outcomes.append(trial.correct[:, drawn.index])
-    return opacc.compare(rounds, outcomes, pools=views, history=trial.history)
+    return compare_outcomes(rounds, outcomes, pools=views, history=trial.history)
 
 
 def _sizes(budget: int, design: str) -> Sequence[int]:

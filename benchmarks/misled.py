@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from processes import repeat_within
 
 import opacc_ray as opacc
+from opacc_ray.estimation.estimate import estimate_outcomes
+from opacc_ray.extensions.study.cases import Source, find_cases, read_case
+from opacc_ray.extensions.study.study_spec import CaseSpec
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.neyman.regression import regression_estimate
-from opacc_ray.study.cases import Source, find_cases, read_case
-from opacc_ray.study.study_spec import CaseSpec
 
 REFERENCE = 2000
 DESIGNS: dict[str, Callable[[int], list[int]]] = {"one round": lambda budget: [budget], "four rounds": in_rounds}
@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     given = parser().parse_args()
     aids = tuple(aid for aid in AIDS if re.search(given.only, aid))
-    sources = classifications(find_cases([CaseSpec(path=path) for path in given.cases], {}, None))
+    sources = classifications(find_cases([CaseSpec(path=path) for path in given.cases]))
     scores = repeat_within(given.minutes, partial(audit_all, aids, sources, given.budget), given.repetitions)
     measured = np.array(scores, dtype=np.float64).reshape(len(scores), len(aids), len(DESIGNS), len(sources), 2)
     print(markdown.header(COLUMNS))
@@ -94,7 +94,7 @@ def audit_all(aids: Sequence[str], sources: tuple[Source, ...], budget: int, see
 def audit(case: Audited, sizes: Sequence[int], seed: int) -> Score:
     """Draw, label and state."""
     labelled = label_rounds(case.view, case.outcome, "neyman", sizes, seed, case.history)
-    found, truth = regression_estimate(case.view, *labelled, 0.95, case.history), float(case.outcome.mean())
+    found, truth = estimate_outcomes(*labelled, pool=case.view, history=case.history), float(case.outcome.mean())
     by_srs = case.outcome.var() * (1 / sum(sizes) - 1 / len(case.outcome))
     return Score((found.value - truth) ** 2 / by_srs, found.low <= truth <= found.high)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import markdown_table as markdown
 
-from opacc_ray.study.table import width_ratio
+from opacc_ray.extensions.study.measures import width_ratio
 
 OUTPUT = Path("study-numbers")
 SPEC = Path(__file__).parents[1] / "jobs" / "study-numbers.yaml"

@@ -1,14 +1,14 @@
-"""The tables that `opacc study` gives the README and docs/neyman.md: methods, neyman, control.
+"""The tables that `opacc study` gives the README, docs/neyman.md and docs/ces.md: methods, neyman, control, ces.
 
-    python benchmarks/study_tables.py methods|neyman|control CASES… [OPTIONS of opacc study]
+    python benchmarks/study_tables.py methods|neyman|control|ces CASES… [OPTIONS of opacc study]
 
-Runs `opacc study` with the spec of the table, jobs/study-comparison.yaml, jobs/study-neyman.yaml or
-jobs/study-control.yaml, on fully labelled cases: .npz, .csv or .parquet files, or folders of them. What an earlier run
-has finished is not run again. Printed is a Markdown table.
+Runs `opacc study` with the spec of the table, such as jobs/study-comparison.yaml, on fully labelled cases: .npz, .csv
+or .parquet files, or folders of them. What an earlier run has finished is not run again. Printed is a Markdown table.
 
     methods    E of every method on every case with the largest budget, and the least share that the intervals covered
     neyman     bound, E, coverage, bias and failures found of neyman in one round and in four, and the best of the peers
     control    E of the methods where confidence says nothing
+    ces        E and bias of CES with several objectives and settings
 """
 
 import argparse
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import markdown_table as markdown
 from scipy.stats import binom
 
-from opacc_ray.estimators.intervals import normal_quantile
-from opacc_ray.study.peers import PEERS
+from opacc_ray.estimation.intervals import normal_quantile
+from opacc_ray.extensions.study.peers import PEERS
 
 ROOT = Path(__file__).parents[1]
 ONE, FOUR, BY_ROUNDS = "neyman", "neyman, 4 rounds", "neyman, 4 rounds, by rounds"
@@ -151,10 +151,21 @@ def control(results: Results) -> Iterator[str]:
     yield f"\n{_repetitions(results)}"
 
 
+def ces(results: Results) -> Iterator[str]:
+    """E (bias) by setting, and case and budget."""
+    cells = {(cell["case"], cell["method"], cell["budget"]): cell for cell in results["cells"]}
+    columns = [(case["case"], budget) for case in results["cases"] for budget in results["spec"]["budgets"]]
+    yield markdown.header(["E (bias)", *(f"{_title(case)} n={budget}" for case, budget in columns)])
+    for method in results["methods"]:
+        own = [cells[case, method, budget] for case, budget in columns]
+        yield markdown.row([method, *(f"{cell['efficiency']:.2f} ({cell['bias']:+.2f})" for cell in own)])
+
+
 TABLES = {
     "methods": Table("jobs/study-comparison.yaml", methods),
     "neyman": Table("jobs/study-neyman.yaml", neyman),
     "control": Table("jobs/study-control.yaml", control),
+    "ces": Table("jobs/study-ces.yaml", ces),
 }
 
 

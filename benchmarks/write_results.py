@@ -2,40 +2,19 @@
 
     python benchmarks/write_results.py NAME [ARGUMENTS of the script that measures it]
     python benchmarks/write_results.py all CASES        # every document of one commit on one machine, one after another
-    python benchmarks/write_results.py --copy           # copy texts and tables to the pages, measure nothing
+    python benchmarks/write_results.py --copy           # copy tables to the pages, measure nothing
 
 CASES is a folder that benchmarks/make_cases.py wrote.
 
     NAME        measured by                             arguments
     methods     study_tables.py, `opacc study`          CASES… [--repetitions R]: fully labelled .npz, .csv, .parquet
     neyman      study_tables.py, a study of its own     as before
-    control     study_tables.py, a study of its own     CASES… which have a confidence
-    numbers     number_tables.py, studies of its own    FOLDER of make_cases.py --numbers [OPTIONS of opacc study]
-    goals       until_numbers.py                        CASE:NUMBER[:BY]:W…, cases with labels
-    misled      misled.py                               CASES… which have a confidence [--minutes M]
-    gap         bound_gap.py                            CASES… which have a confidence [--budget N] [--repetitions R]
-    judges      judges.py                               LLMBar/Dataset/LLMBar of github.com/princeton-nlp/LLMBar
     clusters    clusters.py                             [--repetitions R]
-    nearer      nearer.py                               CASES… with hidden layers and classes
-    prices      prices.py                               as before [--prices P…]
-    ces         ces_objectives.py                       CASES… with hidden layers [--repetitions R]
-    papers      papers.py                               DATA FOLDER: cases, deepest and images; studies are kept
-    deepest     deepest_table2.py                       FOLDER of the five .csv of the DeepEST authors
-    intervals   intervals_coverage.py                   CASE…
-    coverage    coverage_grid.py                        [--minutes M]
+    ces         study_tables.py ces                     CASES… with hidden layers [--repetitions R]
     models      many_models.py                          CASE.npz with `correct` (models, N)
-    until       until.py                                CASE…
-    characterize  characterize_study.py                 IMAGES CASES: fashion.npz with its model, labelled .npz
-    characterize_scale  characterize_scale.py
-    stress      stress_suite.py                         FOLDER with fashion.npz and fashion_lenet5.safetensors
-    watch       watch.py                                EMPLOYMENT.parquet [--lives 1000]
-    throughput  throughput.py --ray-data                [--share S] [--cases CASE…]
-    chaos       disturbed_audits.py                     [RUNS] [SEED]
-    speed       bench.py
     gpu         gpu.py                                  [--images N] [--batch N] [--pool N], on a machine with a GPU
     driver      driver_memory.py                        [EXAMPLES×NEURONS:METHODS…]
     listing     listing.py                              [--objects N] [--files N] [--rows N] [--tries N]
-    fashion     fashion_job.py                          FOLDER with fashion.npz and fashion_lenet5.safetensors
 
 The script's own docstring says what it takes. Nothing is written if it fails.
 """
@@ -57,22 +36,10 @@ import opacc_ray
 ALL = {
     "methods": "{cases} --repetitions 200",
     "neyman": "{cases} --repetitions 200",
-    "control": "{confident} --repetitions 200",
-    "misled": "{cases} --minutes 30",
-    "gap": "{cases}",
-    "prices": "{cases}",
     "ces": "{cases}/digits_field.npz {cases}/fashion.npz {cases}/fashion_swapped.npz --repetitions 300",
-    "deepest": "{cases}",
-    "intervals": "{cases}/fashion.npz {cases}/CN5_MNIST.csv {cases}/LN5_MNIST.csv",
-    "coverage": "--minutes 24",
-    "until": "{files}",
     "clusters": "",
-    "speed": "",
-    "throughput": "",
     "driver": "10000000×64:ces,deepest,neyman,estimate",
     "listing": "",
-    "characterize_scale": "--actors 1 2 4",
-    "chaos": "100 0",
 }
 """Documents that `all` writes, with their arguments; the others need other data."""
 
@@ -87,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--copy", action="store_true", help="copy the tables to the pages, measure nothing")
     found.add_argument("--root", type=Path, default=documents.ROOT, help="folder whose pages are written")
     found.add_argument("--note", help="a sentence on how it was measured, such as what else the machine did")
-    found.add_argument("name", nargs="?", choices=[*documents.DOCUMENTS, "all"], metavar="NAME")
+    found.add_argument("name", nargs="?", choices=[*documents.SCRIPTS, "all"], metavar="NAME")
     found.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
     return found
 
@@ -95,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     given = parser().parse_args()
     if given.name is None and not given.copy:
-        parser().error(f"give a NAME of {', '.join(documents.DOCUMENTS)}, or all, or --copy")
+        parser().error(f"give a NAME of {', '.join(documents.SCRIPTS)}, or all, or --copy")
     if given.name == "all":
         if len(given.arguments) != 1:
             parser().error("give the folder that benchmarks/make_cases.py wrote: all CASES")
@@ -107,7 +74,6 @@ def main() -> None:
             write(name, filled.split(), given)
     elif given.name is not None:
         write(given.name, given.arguments, given)
-    documents.rewrite_texts(given.root)
     for page in documents.copy_blocks(given.root):
         print(f"copied tables to {page}", file=sys.stderr)
 
@@ -118,13 +84,14 @@ def write(name: str, arguments: list[str], given: argparse.Namespace) -> None:
     target = documents.path_of(name, given.root)
     target.parent.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["python", "benchmarks/write_results.py", name, *arguments])
-    target.write_text(documents.render(name, command, stamp(given.note), content))
+    old = target.read_text() if target.exists() else ""
+    target.write_text(documents.render(old, name, command, stamp(given.note), content))
     print(f"wrote {target}", file=sys.stderr)
 
 
 def measure(name: str, arguments: list[str]) -> str:
     """What the document's script prints, which is shown as it comes."""
-    script, *first = documents.DOCUMENTS[name].script
+    script, *first = documents.SCRIPTS[name]
     command = [sys.executable, str(Path(__file__).with_name(script)), *first, *arguments]
     lines = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -21,7 +21,7 @@ PICTURE = ROOT / "docs" / "rooms.svg"
 PLACES = {
     "on the driver": (
         "#e8f0fe",
-        ("cli", "demo", "labelled", "notebook", "fleet", "report", "audit", "study", "labels", "runs"),
+        ("extensions", "cli", "labelled", "report", "audit", "labels", "runs"),
     ),
     "on the driver, with Ray": ("#fce8e6", ("cluster",)),
     "in an actor": ("#e6f4ea", ("extract",)),
@@ -29,10 +29,10 @@ PLACES = {
     "pure maths, on the driver or sent to an actor": (
         "#f3e8fd",
         (
+            "estimation",
             "samplers",
-            "datasets",
             "neurons",
-            "estimators",
+            "metrics",
             "selection",
             "parts",
             "designs",
@@ -41,6 +41,8 @@ PLACES = {
             "judges",
             "slices",
             "svg",
+            "packages",
+            "registry",
             "errors",
         ),
     ),

@@ -3,19 +3,21 @@
 import inspect
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
-from opacc_ray.audit.estimate_views import VIEWS
-from opacc_ray.audit.table_columns import TABLES
-from opacc_ray.cli.explanations import Key, MethodEntry, keys_of, list_methods
+from opacc_ray.cli.explanations import MethodEntry, list_methods, type_text
+from opacc_ray.extensions.study.peers import PEERS
+from opacc_ray.extensions.study.study_spec import StudySpec
+from opacc_ray.lake.case_files import ALIASES
 from opacc_ray.lake.formats import FORMATS, find_format
 from opacc_ray.spec import Spec
-from opacc_ray.study.cases import ALIASES
-from opacc_ray.study.peers import PEERS
-from opacc_ray.study.study_spec import StudySpec
 
 FOLDER = Path(__file__).parent
 
@@ -23,8 +25,8 @@ SPEC = """# Every key of a spec
 
 *For those who write a spec.*
 
-Written by `make docs-pages` from `opacc_ray/spec/`. `opacc spec --template METHOD` prints a spec with these comments,
-and `opacc schemas FOLDER` the JSON schema by which editors complete keys. A key that is not listed is refused, with the
+Written by `make docs-pages` from `opacc_ray/spec/`. `opacc spec` prints a spec to start from,
+and `docs/schemas` has the JSON schema by which editors complete keys. A key that is not listed is refused, with the
 nearest one that is.
 """
 METHODS = """# Methods and their parameters
@@ -33,7 +35,7 @@ METHODS = """# Methods and their parameters
 
 Written by `make docs-pages` from the modules in `opacc_ray/samplers/`, where each method's paper, equations and
 deviations are. Parameters are given next to the method, as in
-`sample: {method: css, budget: 100, allocation: [0.5, 0.25, 0.25]}`. `opacc select` and `opacc next` take them as
+`sample: {method: css, budget: 100, allocation: [0.5, 0.25, 0.25]}`. `opacc run --like` and `opacc next` take them as
 `--set allocation="[0.5, 0.25, 0.25]"`. `opacc methods METHOD` prints this page's part on a method.
 
 `auxiliary` decides what a method needs: confidence, dsa, lsa, or for combined confidence and dsa; `layer` of ces and
@@ -43,14 +45,14 @@ STUDY = """# Every key of a study
 
 *For those who compare methods on labelled data.*
 
-Written by `make docs-pages` from `opacc_ray/study/`. `opacc study STUDY.yaml` draws from labelled cases again and
+Written by `make docs-pages` from `extensions/study/`. `opacc study STUDY.yaml` draws from labelled cases again and
 again, each method at each budget, and reports the error of its estimates. Options and cases on the command line replace
 keys; `jobs/study-comparison.yaml` and `jobs/study-neyman.yaml` are the studies of this documentation.
 
 ```yaml
 cases:
   - cases/                                                  # every file in the folder
-  - {path: digits.csv, columns: {prediction: said, label: truth}, reference: digits-test.csv}
+  - {path: digits.csv, columns: {prediction: said, label: truth}}
 methods:
   - srs
   - neyman:rounds=4,floor=0.2                               # as on the command line
@@ -63,20 +65,8 @@ output: study
 ```
 
 The folder `study` then holds `results.json`, `table.md`, and the figures `figures/errors.svg` and
-`figures/failures.svg`. A figure has a panel per case, all with the same axes, and each line has its name at its end. Of
-more than twelve methods, the eight with the least mean E over the cases are highlighted, the same ones in every panel.
-"""
-TABLES_PAGE = """# Every column of exported tables
-
-*For those who read results in SQL, in a notebook or in a dashboard.*
-
-Written by `make docs-pages` from `opacc_ray/audit/`. `opacc export RUN --to URI` writes these tables as Parquet
-files, this dictionary as `dictionary.csv`, and the views as `views.sql`
-([how to](lakes.md#results-back-into-the-lake)). Each column has its meaning as metadata, `comment`.
-"""
-VIEWS_PAGE = """## Views
-
-The views are standard SQL. `views.sql` creates them in DuckDB; elsewhere, let `estimates` be the table of estimates.
+`figures/failures.svg`. A figure has a panel per case, all with the same axes. The legend begins with the method of the
+least mean E over the cases; the first eight have colours, the same ones in every panel.
 """
 FIELDS = """## Columns of a case
 
@@ -92,7 +82,7 @@ They are compared in studies alone, as their papers have them, in one round. The
 
 def pages() -> dict[str, str]:
     """The text of each page by its name."""
-    return {"spec.md": spec_page(), "methods.md": methods_page(), "study.md": study_page(), "tables.md": tables_page()}
+    return {"spec.md": spec_page(), "methods.md": methods_page(), "study.md": study_page()}
 
 
 def spec_page() -> str:
@@ -101,24 +91,85 @@ def spec_page() -> str:
 
 def _formats() -> list[str]:
     """Return what each format of pools supports, as its module declares it."""
-    rows = []
+    rows, keys = [], dict[str, Key]()
     for name in FORMATS:
         format = find_format(name)
         title = inspect.getdoc(format).partition("\n\n")[0].replace("\n", " ").replace("``", "`")
-        lists = (format.TRAITS.columns, format.TRAITS.needs, format.TRAITS.keys)
+        lists = (format.TRAITS.columns, format.TRAITS.needs, format.TRAITS.keys.model_fields)
+        keys |= {key.path: key for key in keys_of(format.TRAITS.keys)}
         rows.append((f"`{name}`", title, *(", ".join(f"`{key}`" for key in keys) for keys in lists)))
     head = ("format", "pools", "columns", "one of them is required", "further keys of the pool")
-    return ["## Formats of pools\n", _table(head, rows)]
+    own = _table(("key", "type", "default", "meaning"), map(_row, keys.values()))
+    return ["## Formats of pools\n", _table(head, rows), "## Further keys of the pool\n", own]
+
+
+_BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+class Key(NamedTuple):
+    """One key, or a section of keys."""
+
+    path: str  # dotted
+    type: str
+    required: bool
+    default: Any
+    meaning: str
+    is_section: bool
+
+    @property
+    def depth(self) -> int:
+        return self.path.count(".")
+
+
+def keys_of(kind: type[BaseModel] = Spec, prefix: str = "") -> Iterator[Key]:
+    """Yield every key, each section before its keys, in the order of declaration."""
+    for name, info in kind.model_fields.items():
+        section = _section_of(info.annotation)
+        default = None if info.is_required() or section else _default(info)
+        sections = "list of sections" if get_origin(info.annotation) is list else "section"
+        written = sections if section else type_text(info.annotation) + _bounds(info)
+        yield Key(f"{prefix}{name}", written, info.is_required(), default, info.description or "", bool(section))
+        if section:
+            yield from keys_of(section, f"{prefix}{name}.")
+
+
+def _section_of(kind: Any) -> type[BaseModel] | None:
+    """Return the model of a section, also of an optional one; None for a key that may be a plain value."""
+    kinds = [part for part in (get_args(kind) or (kind,)) if part is not NoneType]
+    only = kinds[0] if len(kinds) == 1 else None
+    return only if isinstance(only, type) and issubclass(only, BaseModel) else None
+
+
+def _default(info: FieldInfo) -> Any:
+    value = info.get_default(call_default_factory=True)
+    return None if value is PydanticUndefined else value
+
+
+def _bounds(info: FieldInfo) -> str:
+    """Return the bounds of a number, such as ``≥ 1``."""
+    found = [
+        f"{sign} {getattr(item, name):g}"
+        for item in info.metadata
+        for name, sign in _BOUNDS.items()
+        if abs(getattr(item, name, None) or 0) < 2**53 and getattr(item, name, None) is not None
+    ]
+    return f", {' and '.join(found)}" if found else ""
 
 
 def _tables(kind: type[BaseModel], of_methods: str) -> list[str]:
     """Tables of the keys of a model and its sections; ``of_methods`` also takes the parameters of a method."""
     keys = [*keys_of(kind)]
     head = ("key", "type", "default", "meaning")
+    of_pool = {key.meaning for key in keys if key.path.startswith("pool.")}
     parts = [_table(head, (_row(key) for key in keys if key.depth == 0))]
     for section in (key for key in keys if key.is_section):
         inside = [key for key in keys if key.path.rpartition(".")[0] == section.path]
-        more = ", and the method's own parameters: see [methods](methods.md)" if section.path == of_methods else ""
+        if section.path.startswith("reference"):  # most of its keys are those of the pool
+            inside = [key for key in inside if key.meaning not in of_pool]
+        if not inside:
+            continue
+        more = ": see [methods](methods.md)" if section.path == of_methods else ""
+        more += ". It takes the other keys of `pool` as well" if section.path == "reference" else ""
         parts.append(f"## {section.path}\n\n{_sentence(section.meaning + more)}\n")
         parts.append(_table(head, map(_row, inside)))
     return parts
@@ -137,21 +188,9 @@ def study_page() -> str:
     )
 
 
-def tables_page() -> str:
-    parts = [TABLES_PAGE]
-    for name, columns in TABLES.items():
-        rows = ((f"`{column.name}`", column.type, column.meaning) for column in columns)
-        parts += [f"## {name}\n", _table(("column", "type", "meaning"), rows)]
-    parts += [
-        VIEWS_PAGE,
-        *(f"### {view.name}\n\n{_sentence(view.meaning)}\n\n```sql{view.select}\n```\n" for view in VIEWS),
-    ]
-    return "\n".join(parts)
-
-
 def _first_paragraph(function: Any) -> str:
-    """What the docstring of a function's module begins with."""
-    return " ".join((inspect.getdoc(inspect.getmodule(function)) or "").partition("\n\n")[0].split())
+    """What the docstring of a function begins with."""
+    return " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
 
 
 def _method(entry: MethodEntry) -> str:

@@ -28,8 +28,8 @@ audit.add_labels({item.id: truth[item.id] for item in needed})
 audit.estimate()  # the last line of a cell is shown: value, interval, and what it rests on
 
 # %% Another round, which knows the labels so far.
-selection = audit.next(60)
-print(selection.to_pandas().head())
+audit.next(60)
+print(audit.selections()[-1].to_pandas().head())
 audit.add_labels({item.id: truth[item.id] for item in audit.labels_needed()})
 
 # %% The result, and a page for everyone.

@@ -1,4 +1,4 @@
-"""Print the installed dependencies of opacc_ray: name, version and licence, one line each.
+"""Print the installed dependencies of opacc_ray with the extras of the image: name, version and licence, one line each.
 
 python infra/sbom.py
 """
@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 def main() -> None:
     found: dict[str, Distribution] = {}
-    _collect(Requirement("opacc_ray"), found)
+    _collect(Requirement("opacc_ray[job,page,fleet]"), found)
     del found["opacc-ray"]
     for name in sorted(found):
         print(f"{name}\t{found[name].version}\t{_licence(found[name])}")

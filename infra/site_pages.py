@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {"README.md": "index.md", "SECURITY.md": "SECURITY.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
 PAGES |= {"CHANGELOG.md": "CHANGELOG.md"}
 SCHEMAS = ROOT / "build" / "schemas"
-"""Schemas of all documents, which `opacc schemas` wrote."""
+"""Schemas of all documents, which `docs/write_schemas.py` wrote."""
 
 LISTS = {"schemas": "Schemas of all documents", "results": "Measured numbers"}
 SOURCE = re.compile(r'\b(src|srcset)="(?![a-z]+:)([^"\s]+)"')
@@ -108,7 +108,18 @@ def linked() -> list[str]:
 
 def reference() -> str:
     """The page of public names: what `import opacc_ray` offers, from where it is."""
-    tree = ast.parse((ROOT / "opacc_ray" / "__init__.py").read_text())
-    [home] = [item.value for item in tree.body if isinstance(item, ast.Assign) and item.targets[0].id == "_HOME"]  # type: ignore[attr-defined]
-    entries = [f"::: opacc_ray.{place}.{name}" for name, place in ast.literal_eval(home).items()]
+    core = assigned("opacc_ray/__init__.py", "_HOME")
+    others = assigned("opacc_ray/extensions/__init__.py", "OFFERS")["names"]
+    places = core | {name: f"extensions.{place.partition(':')[0]}" for name, place in others.items()}
+    entries = [f"::: opacc_ray.{places[name]}.{name}" for name in sorted(places)]
     return "# Python\n\nWhat `import opacc_ray as opacc` offers.\n\n" + "\n\n".join(entries) + "\n"
+
+
+def assigned(path: str, name: str) -> Any:
+    """Return the value that a module assigns to a name, without importing it."""
+    for item in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(item, ast.Assign | ast.AnnAssign) and item.value is not None:
+            targets = item.targets if isinstance(item, ast.Assign) else [item.target]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                return ast.literal_eval(item.value)
+    raise KeyError(f"{path} assigns nothing to {name}")

@@ -7,34 +7,36 @@ with a confidence interval. Importing it loads neither Ray nor torch nor boto3: 
 >>> pool, truth = opacc.load_example()
 >>> selection = opacc.select(pool, budget=100)
 >>> labels = {id: truth[id] for id in selection.ids}
->>> opacc.estimate(selection, labels, pool=pool)
+>>> opacc.estimate(selection, labels=labels, pool=pool)
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from opacc_ray._version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from opacc_ray.audit.regress import regress
-    from opacc_ray.demo.example import load_example
+    from opacc_ray.audit.audit import Audit
     from opacc_ray.errors import OpaccError
-    from opacc_ray.estimators.accuracy_estimate import Estimate
-    from opacc_ray.estimators.model_comparison import SeveralModels
+    from opacc_ray.estimation.estimate import estimate_ratio
+    from opacc_ray.estimation.model_comparison import SeveralModels
+    from opacc_ray.estimation.result import Estimate
+    from opacc_ray.extensions.characterize.characterization import characterize
+    from opacc_ray.extensions.demo.digits import load_example
+    from opacc_ray.extensions.discovery import Discovery, discover
+    from opacc_ray.extensions.suites.suites import make_suite, regress
     from opacc_ray.history import History
-    from opacc_ray.labelled import assess_judges, compare, discover, estimate, select
-    from opacc_ray.labels.given_labels import outcomes
-    from opacc_ray.notebook import Audit
+    from opacc_ray.labelled import assess_judges, compare, estimate, select
+    from opacc_ray.labels.given_labels import Labelled
     from opacc_ray.pool import Pool
-    from opacc_ray.report.characterized import characterize
-    from opacc_ray.samplers.discovery import Discovery
-    from opacc_ray.samplers.estimate import estimate_ratio
     from opacc_ray.selection import Selection
 
-__version__ = "0.2.0"
 __all__ = [
     "Audit",
     "Discovery",
     "Estimate",
     "History",
+    "Labelled",
     "OpaccError",
     "Pool",
     "Selection",
@@ -46,38 +48,35 @@ __all__ = [
     "estimate",
     "estimate_ratio",
     "load_example",
-    "outcomes",
+    "make_suite",
     "regress",
     "select",
 ]
 
 _HOME = {
-    "Audit": "notebook",
-    "Discovery": "samplers.discovery",
-    "Estimate": "estimators.accuracy_estimate",
+    "Audit": "audit.audit",
+    "Estimate": "estimation.result",
     "History": "history",
+    "Labelled": "labels.given_labels",
     "OpaccError": "errors",
     "Pool": "pool",
     "Selection": "selection",
-    "SeveralModels": "estimators.model_comparison",
+    "SeveralModels": "estimation.model_comparison",
     "assess_judges": "labelled",
-    "characterize": "report.characterized",
     "compare": "labelled",
-    "discover": "labelled",
     "estimate": "labelled",
-    "estimate_ratio": "samplers.estimate",
-    "load_example": "demo.example",
-    "outcomes": "labels.given_labels",
-    "regress": "audit.regress",
+    "estimate_ratio": "estimation.estimate",
     "select": "labelled",
 }
-"""Module of each public name, relative to this package; it is imported when the name is first used."""
+"""Module of each public name of the core, which is imported when the name is first used; extensions register theirs."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'opacc_ray' has no attribute {name!r}")
-    return getattr(import_module(f"opacc_ray.{_HOME[name]}"), name)
+    if name in _HOME:
+        return getattr(import_module(f"opacc_ray.{_HOME[name]}"), name)
+    if name in __all__:
+        return import_module("opacc_ray.registry").Registry("names")[name]
+    raise AttributeError(f"module 'opacc_ray' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -4,8 +4,8 @@ A document is a pydantic model. Its first key, ``format``, has the name and the 
 ``opacc-estimate/2``. Documents are validated when they are created and when they are read: exact types, no unknown key,
 no NaN or infinity. Equal content gives equal bytes.
 
-Every class of documents registers itself in :data:`KINDS`. Later versions read what version 0.2.0 wrote: a new key gets
-a default, and any other change gets a new format, whose class reads the old one as well.
+Every class of documents registers itself in :data:`KINDS`. From version 0.3.0 on documents stay readable: a new key
+gets a default, and any other change gets a new format, whose class reads the old one as well.
 
 A spec, which a person writes, is a :class:`Section` of sections: numbers may be written in any form of YAML.
 """
@@ -158,14 +158,17 @@ def first_problem(kind: type[BaseModel], error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"key {place!r} is missing; add it"
     message = shortened(problem["msg"].removeprefix("Value error, "), 400)
-    if problem["type"] == "string_type" and isinstance(problem["input"], int | float | date):
+    is_null = problem["input"] is None and isinstance(location[-1], int)  # in a list it is a name
+    if problem["type"] == "string_type" and (is_null or isinstance(problem["input"], int | float | date)):
         message += "; put it in quotes"
     return f"{place}: {message} (value {shown(problem['input'])})" if place else message
 
 
 def _names_a_type(part: Any) -> bool:
     """Whether a part of a location is the member of a union and no key."""
-    return isinstance(part, str) and bool(re.fullmatch(r"int|float|str|bool|(literal|dict|list)\[.*\]", part))
+    return isinstance(part, str) and bool(
+        re.fullmatch(r"int|float|str|bool|constrained-\w+|(literal|dict|list)\[.*\]", part)
+    )
 
 
 def _nearest(kind: type[BaseModel], location: Sequence[int | str]) -> str:

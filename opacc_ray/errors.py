@@ -103,9 +103,15 @@ def meant(name: object, known: Iterable[str], otherwise: str = "") -> str:
 
 
 def shortened(text: str, limit: int = 300) -> str:
-    """Return another library's message on one line of at most ``limit`` characters, without object addresses."""
-    line = re.sub(r"<([\w.]+) object at 0x[0-9a-f]+>", r"a \1", " ".join(text[: 10 * limit].split()))
+    """Return another library's message on one line of at most ``limit`` characters, without colours and addresses."""
+    line = " ".join(without_colours(text[: 10 * limit]).split())
+    line = re.sub(r"<([\w.]+) object at 0x[0-9a-f]+>", r"a \1", line)
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+def without_colours(text: str) -> str:
+    """Return a text without the codes that colour it in a terminal."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
 def _named(value: Any) -> str:

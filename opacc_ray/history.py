@@ -1,9 +1,9 @@
 """History: what is known before the first label. Labels of other examples, and columns that may predict failures.
 
 ``labelled`` are examples outside this pool, with their features and outcomes: the model's labelled test set, or an
-earlier audit of the same model. ``prior`` are numbers for each example of the pool, larger for those more likely to
-fail: how many other models got the example wrong, a monitor's alarm. ``judges`` are scores of the answers, as of
-:mod:`opacc_ray.judges`. None of it is trusted.
+earlier audit of the same model. ``judges`` are columns of the pool that may predict failures, as of
+:mod:`opacc_ray.judges`: what a language model says of the answers, or the share of other models that are right. None of
+it is trusted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,81 +11,65 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.judges import scores_of
 from opacc_ray.pool import Pool
 
-NO_PAIRS = "history: labelled is not a list of pairs; give (pool, outcomes) for each labelled pool"
+CALL = 'opacc.History(labelled=[{"pool": pool, "outcomes": outcomes}]), with 1 for right and 0 for wrong'
 
 
 @dataclass(frozen=True, eq=False)
 class History:
     """Knowledge that `neyman` may start from; the estimate is unbiased for any history.
 
-    Signals from a history are cached with the view of a pool, so a history does not change: outcomes and ``prior`` are
+    Signals from a history are cached with the view of a pool, so a history does not change: outcomes and ``judges`` are
     copied, and the copies are read-only. The labelled pools are not copied; do not change their arrays.
 
     Parameters
     ----------
-    labelled : pairs of a pool of labelled examples, with the features that the audited pool has, and their outcomes
-        (k,) in [0, 1]
-    prior : (N,) or (N, columns) for the audited pool, larger for the examples more likely to fail
-    judges : name -> (N,) scores of the answers of the audited pool, as ``Pool(judges=…)``, to which they are added
+    labelled : ``{"pool": pool, "outcomes": outcomes}`` for each pool of labelled examples. It has the features that the
+        audited pool has, and outcomes (k,): 1 where its model is right, 0 where it is wrong, or a score in [0, 1]
+    judges : name -> (N,) scores or verdicts for the audited pool, as ``Pool(judges=…)``, to which they are added
 
     Raises
     ------
     DataError
-        If outcomes do not fit their pool or are not in [0, 1], or a column of ``prior`` is not finite.
+        If outcomes do not fit their pool or are not in [0, 1], or a judge says neither a score nor a verdict.
     """
 
-    labelled: Sequence[tuple[Pool, ArrayLike]] = ()
-    prior: ArrayLike | None = None
-    judges: Mapping[str, ArrayLike] = field(default_factory=dict)
+    labelled: Sequence[Mapping[str, Any]] = ()
+    judges: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.labelled, Iterable):
-            raise DataError(NO_PAIRS)
-        object.__setattr__(self, "labelled", tuple(_labelled(pair) for pair in self.labelled))
-        if self.prior is not None:
-            prior = _array(self.prior, "prior", np.float64)
-            if not np.isfinite(prior).all():
-                raise DataError("history: a value of prior is not finite; give a number for every example of the pool")
-            object.__setattr__(self, "prior", prior)
-        kept = {name: _array(own, f"judge {name!r}", np.float64) for name, own in self.judges.items()}
-        object.__setattr__(self, "judges", kept)
-
-    def scores(self) -> dict[str, NDArray[np.float64]]:
-        """Return the scores (N,) of each judge."""
-        return {name: np.asarray(own, dtype=np.float64) for name, own in self.judges.items()}
+            raise DataError(f"history: labelled has the type {type(self.labelled).__name__}; give {CALL}")
+        object.__setattr__(self, "labelled", tuple(map(_labelled, self.labelled)))
+        object.__setattr__(self, "judges", {name: _scores(name, own) for name, own in self.judges.items()})
 
     def take(self, index: NDArray[np.int64]) -> "History":
-        """Return the same knowledge of the examples ``index`` (k,) of the pool."""
-        prior = None if self.prior is None else np.asarray(self.prior)[index]
-        return replace(self, prior=prior, judges={name: own[index] for name, own in self.scores().items()})
+        """Return the same knowledge of the examples ``index`` (k,) of the pool; judges of none of them are left out."""
+        judges = {name: own[index] for name, own in self.judges.items()}
+        return replace(self, judges={name: own for name, own in judges.items() if not np.isnan(own).all()})
 
     def failures(self) -> list[tuple[Pool, NDArray[np.float64]]]:
         """Return the labelled pools with 1 - outcome, (k,) each."""
-        return [(pool, 1 - np.asarray(outcome, dtype=np.float64)) for pool, outcome in self.labelled]
-
-    def columns(self, size: int) -> NDArray[np.float64]:
-        """Return ``prior`` as (N, columns); raises DataError unless it has ``size`` rows."""
-        if self.prior is None:
-            return np.empty((size, 0))
-        values: NDArray[Any] = np.asarray(self.prior, dtype=np.float64)
-        values = values[:, None] if values.ndim == 1 else values
-        if values.ndim != 2 or len(values) != size:
-            raise DataError(
-                f"history: prior has shape {values.shape}, and the pool has {size} examples; give one row for each"
-            )
-        return values
+        return [(own["pool"], 1 - np.asarray(own["outcomes"], dtype=np.float64)) for own in self.labelled]
 
 
-def _labelled(pair: Any) -> tuple[Pool, NDArray[Any]]:
-    """Return a pool and its outcomes (k,), a read-only copy."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise DataError(NO_PAIRS)
-    pool, values = pair[0], _array(pair[1], "outcomes")
+def _labelled(item: Any) -> dict[str, Any]:
+    """Return a pool and its outcomes (k,), a read-only copy; bare pairs could hold true classes of 0 and 1 instead."""
+    if not isinstance(item, Mapping) or set(item) != {"pool", "outcomes"}:
+        keys = ", ".join(map(str, item)) if isinstance(item, Mapping) else None
+        found = f"the type {type(item).__name__}" if keys is None else f"the keys {keys}"
+        raise DataError(f"history: an item of labelled has {found}; give {CALL}")
+    pool = item["pool"]
+    try:
+        values = np.array(item["outcomes"])
+    except ValueError as error:  # rows that differ in length
+        raise DataError(f"history: outcomes is not made of numbers ({error}); give one number per example") from None
+    values.setflags(write=False)
     if not isinstance(pool, Pool):
         raise DataError(f"history: a labelled pool is of type {type(pool).__name__}; give opacc.Pool(confidence=...)")
     if values.shape != (pool.size,) or values.dtype.kind not in "biuf":
@@ -95,19 +79,15 @@ def _labelled(pair: Any) -> tuple[Pool, NDArray[Any]]:
         )
     if not ((values >= 0) & (values <= 1)).all():
         raise DataError("history: an outcome is not in [0, 1]: 1 is correct, 0 a misprediction")
-    return pool, values
+    return {"pool": pool, "outcomes": values}
 
 
-def _array(given: ArrayLike, name: str, kind: type | None = None) -> NDArray[Any]:
-    """Return a read-only copy, or the array itself if it is one already."""
-    try:
-        array = np.asarray(given, dtype=kind)
-    except (TypeError, ValueError) as error:  # text, or rows that differ in length
-        raise DataError(f"history: {name} is not made of numbers ({error}); give one number per example") from None
-    if array.flags.writeable or not array.flags.owndata:
-        array = array.copy()
-        array.setflags(write=False)
-    return array
+def _scores(name: str, given: Any) -> NDArray[np.float64]:
+    """Return the scores (N,) of a judge, read-only."""
+    values = given if isinstance(given, np.ndarray) else np.asarray(given, dtype=object)
+    scores = scores_of(name, values, None, values.size)
+    scores.setflags(write=False)
+    return scores
 
 
 NO_HISTORY = History()
@@ -122,9 +102,7 @@ def histories_of(history: History | Sequence[History] | None, num: int) -> list[
     given = list(history) if isinstance(history, Sequence) else [history]
     strange = next((own for own in given if not isinstance(own, History)), None)
     if strange is not None:
-        raise SpecError(
-            f"a history has the type {type(strange).__name__}; give opacc.History(labelled=[(pool, outcomes)])"
-        )
+        raise SpecError(f"a history has the type {type(strange).__name__}; give {CALL}")
     if len(given) != num:
         raise SpecError(f"{len(given)} histories for {num} models: give one for all, or one for each")
     return given

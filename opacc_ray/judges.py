@@ -49,7 +49,7 @@ def scores_of(name: str, values: Sequence[Any] | NDArray[Any], predicted: Sequen
 
     Raises DataError for values that are none of these, another number than ``size``, or no value at all.
     """
-    if len(values) != size or np.ndim(values) != 1:
+    if np.shape(values) != (size,):
         raise DataError(
             f"judge {name!r} has the shape {np.shape(values)}, for {size} examples; give one value for each"
         )

@@ -51,6 +51,7 @@ class Pool:
     judges : name -> (N,) scores, NaN where the judge has not judged
     prediction : (N,), predicted class by index, or value
     classes : names of the classes, or None if they have none
+    numbered : whether predictions were given as numbers, not by name
 
     Raises
     ------
@@ -61,7 +62,7 @@ class Pool:
 
     def __init__(
         self,
-        ids: Iterable[str] | None = None,
+        ids: Iterable[Any] | None = None,
         hidden: ArrayLike | None = None,
         output: ArrayLike | None = None,
         prediction: ArrayLike | None = None,
@@ -76,7 +77,9 @@ class Pool:
     ) -> None:
         self.hidden = _matrix("hidden", hidden)
         self.output = _matrix("output", output)
-        self.prediction, self.classes = _predicted(prediction, classes)
+        texts = None if prediction is None else _texts(prediction)
+        self.numbered = texts is None
+        self.prediction, self.classes = _predicted(prediction, texts, classes)
         self.confidence = _vector("confidence", confidence)
         self.dsa = _vector("dsa", dsa)
         self.lsa = _vector("lsa", lsa)
@@ -86,7 +89,7 @@ class Pool:
         self.size = _agreed_size(self._arrays() | given, self._ids)
         self.slices = _slicings(slices or {}, self.size)
         self.judges = read_judges(judges, _names_of(self.prediction, self.classes), self.size) if judges else {}
-        self.kept: dict[str, tuple[str, Any]] = {}  # name -> (key, value), made from the features: see parts/cache.py
+        self.kept: dict[str, tuple[str, Any]] = {}  # name -> (key, value), made from the features: see parts/view.py
 
     def share(self) -> "Pool":
         """The same features, with nothing kept of them yet."""
@@ -170,10 +173,9 @@ def _vector(name: str, values: ArrayLike | None) -> NDArray[Any] | None:
 
 
 def _predicted(
-    values: ArrayLike | None, classes: Iterable[str] | None
+    values: ArrayLike | None, texts: list[str] | None, classes: Iterable[str] | None
 ) -> tuple[NDArray[Any] | None, tuple[str, ...] | None]:
     names = None if classes is None else _class_names(classes)
-    texts = None if values is None else _texts(values)
     if texts is None:
         indices = _vector("prediction", values)
         return (indices if indices is None or names is None else _checked(indices, len(names))), names

@@ -5,6 +5,7 @@ everything that its estimate needs. A file that contradicts itself is refused.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs import Design, read_design
-from opacc_ray.errors import DataError, SpecError, counted, shortened
+from opacc_ray.errors import DataError, LabelError, counted, shortened
+from opacc_ray.packages import require
+
+Outcome = NDArray[np.float64]
+"""Outcomes of the chosen examples, (n,): 1 for correct, 0 for a misprediction, or a score in [0, 1]."""
 
 FORMAT = "opacc-selection/2"
 
@@ -31,7 +36,7 @@ _KINDS: dict[str, type] = {
 """JSON type of each entry of a file."""
 
 Content = dict[str, tuple[str, str]]
-"""Feature -> digests of its values and of their order (`parts/content.py`)."""
+"""Feature -> digests of its values and of their order (`samplers/same_pool.py`)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,10 +115,9 @@ class Selection:
         SpecError
             pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise SpecError("a table needs pandas, which is not installed: pip install 'opacc_ray[notebook]'") from None
+        require("a table", "pandas")
+        import pandas as pd
+
         columns = {"id": list(self.ids), "index": self.index, "round": self.round} | self.design.columns()
         return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self) + 1, name="order"))
 
@@ -205,3 +209,33 @@ def _read_parquet(source: Path) -> dict[str, Any]:
     if not isinstance(header, dict) or not isinstance(header.get("design", {}), dict):
         raise DataError(f"{source} is not the Parquet of a selection: its header is not a mapping")
     return header | rows | {"design": header.get("design", {}) | own}
+
+
+# -- outcomes ---------------------------------------------------------------------------------------------------
+
+
+def checked_outcome(selection: Selection, outcome: Sequence[float] | Outcome) -> Outcome:
+    """Return the outcomes as (n,) float64; raise LabelError unless they fit the selection, in its order."""
+    try:
+        values = np.asarray(outcome, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor that has a gradient
+        raise LabelError(
+            f"the outcomes are not all numbers ({error}): give 1 for correct, 0 for a misprediction, or a score"
+        ) from None
+    if values.shape != selection.index.shape:
+        raise LabelError(
+            f"outcome has shape {values.shape} and the selection {len(selection.index)} examples: "
+            "give one outcome per example, in the order of selection.index"
+        )
+    bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    if len(bad):
+        raise LabelError(
+            f"outcome {values[bad[0]]} of example {selection.ids[bad[0]]!r} is not in [0, 1]: "
+            "give 1 for correct, 0 for a misprediction, or a score between them"
+        )
+    return values
+
+
+def is_binary(outcome: Outcome) -> bool:
+    """Return whether every outcome is 0 or 1."""
+    return bool(np.isin(outcome, (0.0, 1.0)).all())

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from stored_run import logits, settled
 
 from opacc_ray.audit.stages import Stage, index_features
 from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.inference import decided_by_output
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.examples import Shard
@@ -22,6 +24,7 @@ RNG = np.random.default_rng(5)
 TRUTH = RNG.integers(0, 3, N)
 CONFIDENCE = RNG.uniform(0.4, 1, N)
 PREDICTION = np.where(RNG.random(N) < CONFIDENCE, TRUTH, (TRUTH + 1) % 3)
+CONFIDENCE = settled(PREDICTION, CONFIDENCE)
 KEYS = [f"{i:03d}.png" for i in range(N)]
 
 
@@ -54,12 +57,9 @@ def write_features(home: str, name: str = "audit", extract: bool = True) -> tupl
 
 def extract_by_hand(job: Extraction, shard: Shard) -> ShardReport | None:
     rows = [KEYS.index(key) for key in shard.keys]
-    columns = {
-        "hidden": np.outer(CONFIDENCE[rows], np.arange(5)).astype(np.float32),
-        "output": np.ones((len(rows), 3), np.float32),
-        "prediction": PREDICTION[rows],
-        "confidence": CONFIDENCE[rows],
-    }
+    columns = {"hidden": np.outer(CONFIDENCE[rows], np.arange(5)).astype(np.float32)}
+    columns |= decided_by_output(output := logits(PREDICTION[rows], CONFIDENCE[rows]), job.spec.model)
+    columns["output"] = output
     uris = [f"{open_store(job.source.uri).uri}/{key}" for key in shard.keys]
     job.target.write(shard.file, encode_shard(FeatureShard(list(shard.keys), uris, columns, [], own_ids=False)))
     return None

@@ -1,41 +1,26 @@
 """A door before an S3 server that carries requests and answers; what happens on the way is up to its kind."""
 
 import http.client
-import threading
 from collections.abc import Iterable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
+
+from local_server import LocalServer, QuietHandler
 
 _OWN = ("content-length", "transfer-encoding", "date", "server", "connection")
 """Headers of an answer that the door writes itself."""
 
 
-class CarryingProxy(ThreadingHTTPServer):
+class CarryingProxy(LocalServer):
     """Serves while it is open, in front of the server at ``endpoint``."""
-
-    daemon_threads = True
 
     def __init__(self, endpoint: str, handler: type[BaseHTTPRequestHandler]) -> None:
         self.server_of = urlsplit(endpoint).netloc
-        super().__init__(("127.0.0.1", 0), handler)
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=[0.01], daemon=True).start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        super().__init__(handler)
 
 
-class CarryingHandler(BaseHTTPRequestHandler):
+class CarryingHandler(QuietHandler):
     server: CarryingProxy
-    protocol_version = "HTTP/1.1"
 
     def carry(self, sent: bytes | None = None) -> tuple[http.client.HTTPResponse, bytes]:
         """What the server answers to this request, and the body of that."""
@@ -54,6 +39,3 @@ class CarryingHandler(BaseHTTPRequestHandler):
                 self.send_header(name, value)
         self.send_header("Content-Length", length)
         self.end_headers()
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass

@@ -6,13 +6,12 @@ share of the requests fails with 503.
 
 import json
 import random
-import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from local_server import LocalServer, QuietHandler
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError
 from pyiceberg.schema import Schema
@@ -21,7 +20,7 @@ from pyiceberg.table import CommitTableRequest, Table
 Vend = Callable[[], tuple[str, str, float | None]]
 
 
-class CatalogServer(ThreadingHTTPServer):
+class CatalogServer(LocalServer):
     """Serves while it is open.
 
     Attributes
@@ -33,35 +32,17 @@ class CatalogServer(ThreadingHTTPServer):
     lost : answers to commits that do not arrive
     """
 
-    daemon_threads = True
-
     def __init__(self, vend: Vend, s3_endpoint: str, iceberg: Catalog | None = None) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.vend, self.s3_endpoint, self.iceberg = vend, s3_endpoint, iceberg
         self.delta: dict[str, str] = {}
         self.token, self.share, self.random, self.met = "secret-token", 0.0, random.Random(0), 0
         self.asked: list[str] = []
         self.lost = 0
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=[0.01], daemon=True).start()
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: CatalogServer
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args: Any) -> None:
-        return
 
     def _handle(self) -> None:
         path, body = urlsplit(self.path).path, self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from _pytest.unraisableexception import gc_collect_iterations_key
+from local_s3 import LocalS3
 from real_browser import NO_BROWSER
 from small_spec import small_spec
 
-from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.extract import user_process
+from opacc_ray.extract import user_code
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import identity
 
@@ -133,7 +133,7 @@ def without_processes(request: pytest.FixtureRequest) -> Iterator[None]:
 def models_here() -> Iterator[None]:
     """Run models of commands in this process, without the seconds that another one takes to import torch."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(user_process, "isolated", contextlib.nullcontext)
+        patch.setattr(user_code, "isolated", contextlib.nullcontext)
         yield
 
 
@@ -180,6 +180,18 @@ def own_state(states: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the outputs that commands remember apart from those of other tests and of the developer."""
     monkeypatch.setenv("XDG_STATE_HOME", str(states / secrets.token_hex(8)))
     monkeypatch.delenv("OPACC_OUTPUT", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """Undo what a command does to the root logger: it would last to the end of this process."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in [*root.handlers]:
+        if type(handler).__module__.startswith("opacc_ray."):
+            root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

@@ -1,23 +1,21 @@
 """Edits of a run by somebody who may write all of its prefix, and who makes every digest and seal fit again.
 
-``PYTHONPATH=tests python -m consistent_edits 2000`` tries as many on a run that was signed: none may verify.
+Or who goes on after the signature, by opacc's own commands. None may verify with the key.
 """
 
 import base64
 import json
 import shutil
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from golden_run import copy_golden_run
 
-from opacc_ray.audit.evidence import sign
-from opacc_ray.audit.verify import verify
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.documents import sealed
+from opacc_ray.extensions.evidence.evidence import sign
+from opacc_ray.labels.label_actions import correct, import_labels
 from opacc_ray.runs.commit_log import digest_of
 from opacc_ray.runs.run import Run
 
@@ -163,11 +161,57 @@ def rewrite_statement(run: Path, rng: np.random.Generator, other: str) -> None:
     file.write_bytes(json.dumps(envelope).encode())
 
 
+# -- after the signature, without a key ------------------------------------------------------------------------
+
+
+def relabel(run: Run, rng: np.random.Generator, round: int | None = None) -> None:
+    """Say of each example of a round what the model said, or of some another class."""
+    chosen = run.read_chosen(round or run.rounds()[0])
+    classes, flips = run.spec.model.classes or [], rng.random(len(chosen.ids)) < rng.choice([0, 0.3])
+    said = [classes[(int(own) + flip) % len(classes)] for own, flip in zip(chosen.predictions, flips, strict=True)]
+    rows = "".join(f"{id},{label}\n" for id, label in zip(chosen.ids, said, strict=True))
+    import_labels(run, "later.csv", f"id,label\n{rows}".encode(), conflict="latest")
+
+
+def label_later(run: Path, rng: np.random.Generator, other: str) -> None:
+    """Import other labels, and estimate."""
+    opened = Run.open(str(run))
+    relabel(opened, rng)
+    accuracy.estimate(opened, partial=True)
+
+
+def correct_later(run: Path, rng: np.random.Generator, other: str) -> None:
+    """Correct a label, and estimate."""
+    opened = Run.open(str(run))
+    id = str(rng.choice(opened.read_selection(1).ids))
+    correct(opened, id, str(rng.choice(opened.spec.model.classes or [])), "ann")
+    accuracy.estimate(opened, partial=True)
+
+
+def draw_later(run: Path, rng: np.random.Generator, other: str) -> None:
+    """Draw another round, label it and estimate."""
+    opened = Run.open(str(run))
+    relabel(opened, rng, verbs.next_round(opened, int(rng.integers(5, 15)), close=True).round)
+    accuracy.estimate(opened, partial=True)
+
+
+def state_later(run: Path, rng: np.random.Generator, other: str) -> None:
+    """State other numbers of the same labels."""
+    accuracy.estimate(Run.open(str(run)), partial=True, level=float(rng.uniform(0.5, 0.94)))
+
+
+def report_later(run: Path, rng: np.random.Generator, other: str) -> None:
+    """Add a page that states what it likes."""
+    place = Path(Run.open(str(run)).results().uri)
+    (place / str(rng.choice(["report.html", "report.md"]))).write_bytes(rng.bytes(8))
+
+
 _KINDS: dict[str, Callable[[Path, np.random.Generator, str], None]] = {
     own.__name__: own
     for own in (
         *(change_label, drop_entries, drop_one, forge_entry, change_estimate),
         *(change_header, change_time, sign_as_another, rewrite_statement),
+        *(label_later, correct_later, draw_later, state_later, report_later),
     )
 }
 EDITS = list(_KINDS)
@@ -176,28 +220,3 @@ EDITS = list(_KINDS)
 def edit(run: Path, kind: str, rng: np.random.Generator, other: str) -> None:
     """Edit a run; ``other`` is a private key that nobody trusts."""
     _KINDS[kind](run, rng, other)
-
-
-def campaign(number: int) -> int:
-    """Try edits; returns how many verified."""
-    passed = fits = 0
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        run = Run.open(str(copy_golden_run(home)))
-        (private, public), (other, _) = make_keys(home, "ann"), make_keys(home, "mallory")
-        sign(run, "ann", "auditor", private)
-        for place in range(number):
-            kind, copy = EDITS[place % len(EDITS)], home / "edited" / run.name
-            shutil.copytree(run.uri, copy)
-            edit(copy, kind, np.random.default_rng(place), other)
-            fits += verify(str(copy)).sound
-            if verify(str(copy), keys=[public]).sound:
-                passed += 1
-                print(f"edit {place}, {kind}: it verifies", flush=True)
-            shutil.rmtree(home / "edited")
-    print(f"{number} edits, {fits} verify without the key, {passed} against the signed head")
-    return passed
-
-
-if __name__ == "__main__":
-    sys.exit(min(campaign(int(sys.argv[1])), 1))

@@ -1,84 +1,48 @@
 """A door before a server that counts what passes through it: bytes and requests, by the path that was asked for."""
 
 import re
-import socket
 import threading
 from collections import Counter
-from typing import Self
-from urllib.parse import urlsplit
 
-_REQUEST = re.compile(rb"^(GET|HEAD|PUT|POST|DELETE) (\S+) HTTP/1\.1\r\n")
+from carrying_proxy import CarryingHandler, CarryingProxy
 
 
-class CountingProxy:
-    """Passes TCP to the server at ``endpoint`` while it is open; clients go to its own ``endpoint``.
+class CountingProxy(CarryingProxy):
+    """Carries requests to the server at ``endpoint`` while it is open.
 
     Attributes
     ----------
-    received : bytes that the server sent, headers included, by path without query
+    received : bytes of the bodies that the server sent, by path without query
     requests : by method and path
     """
 
     def __init__(self, endpoint: str) -> None:
-        address = urlsplit(endpoint)
-        self._server = address.hostname, address.port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._lock = threading.Lock()
         self.reset()
+        super().__init__(endpoint, _Handler)
 
     def reset(self) -> None:
         self.received: Counter[str] = Counter()
         self.requests: Counter[tuple[str, str]] = Counter()
 
+    def count(self, method: str, path: str, num_bytes: int) -> None:
+        with self._lock:
+            self.requests[method, path] += 1
+            self.received[path] += num_bytes
+
     def total(self, pattern: str = "") -> int:
         """Bytes received from paths that contain the pattern."""
         return sum(num for path, num in self.received.items() if re.search(pattern, path))
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._listener.close()
+class _Handler(CarryingHandler):
+    server: CountingProxy
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:  # closed
-                return
-            server = socket.create_connection(self._server)
-            asked: list[str] = [""]  # the path of the request under way
-            for pump in (self._ask, self._answer):
-                threading.Thread(target=pump, args=(client, server, asked), daemon=True).start()
+    def _carry(self) -> None:
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        answer, body = self.carry(sent or None)
+        self.server.count(self.command, self.path.partition("?")[0], len(body))
+        self.send_head(answer.status, answer.getheaders(), answer.getheader("Content-Length", str(len(body))))
+        self.wfile.write(body)
 
-    def _ask(self, client: socket.socket, server: socket.socket, asked: list[str]) -> None:
-        while data := _receive(client):
-            if found := _REQUEST.match(data):
-                asked[0] = found[2].decode().partition("?")[0]
-                with self._lock:
-                    self.requests[found[1].decode(), asked[0]] += 1
-            server.sendall(data)
-        _close(server)
-
-    def _answer(self, client: socket.socket, server: socket.socket, asked: list[str]) -> None:
-        while data := _receive(server):
-            with self._lock:
-                self.received[asked[0]] += len(data)
-            client.sendall(data)
-        _close(client)
-
-
-def _receive(connection: socket.socket) -> bytes:
-    try:
-        return connection.recv(1 << 16)
-    except OSError:
-        return b""
-
-
-def _close(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:  # closed by the other end
-        connection.close()
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _carry

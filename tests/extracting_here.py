@@ -21,10 +21,10 @@ def extracting_here() -> Iterator[list[tuple[tuple[str, ...], bool, str]]]:
     """Extract without Ray; yields a list that grows by what is made, whether the model runs, and the shard."""
     made: list[tuple[tuple[str, ...], bool, str]] = []
 
-    def one_by_one(job: Extraction, shards: list[Shard], on_done: Callable[[Shard, Any], None], until: float) -> None:
+    def one_by_one(job: Extraction, shards: list[Shard], on_done: Callable[[Shard, Any], None]) -> None:
         extractor = Extractor(pickle.loads(pickle.dumps(job)))
         for shard in shards:
-            made.append((job.made, job.needs_model, shard.name))
+            made.append((job.names, job.hidden is None, shard.name))
             on_done(shard, pickle.loads(pickle.dumps(extractor.extract(pickle.loads(pickle.dumps(shard))))))
 
     @contextmanager

@@ -28,8 +28,6 @@ class FaultyProxy(CarryingProxy):
     met : how many requests met each fault
     """
 
-    request_queue_size = 128
-
     def __init__(self, endpoint: str, seed: int = 0, share: float = 0.0, faults: tuple[str, ...] = FAULTS) -> None:
         self.share, self.faults = share, faults
         self.met: Counter[str] = Counter()

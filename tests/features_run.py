@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from stored_run import store_run
 
-from opacc_ray.audit.stages import index_features
-from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
+from opacc_ray.extract.shards import FeatureShard
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec, plan_pool
 
@@ -47,15 +45,9 @@ def write_features(
         np.save(sink, images)
         open_store(f"{home}/pool").write("rows.npy", sink.getvalue())
         plan = plan_pool(spec.pool, spec.extract)
-    run = Run.create(uri, header_of(spec, plan, None))
-    rows = np.array_split(np.arange(len(columns["prediction"])), len(plan.shards))
-    reports = {}
-    for shard, own in zip(plan.shards, rows, strict=True):
-        ids = [f"{row:06d}.png" if images is None else f"rows.npy:{row}" for row in own]
-        held = {key: np.asarray(values)[own] for key, values in columns.items()}
-        made = FeatureShard(ids, [f"{home}/pool/{id}" for id in ids], held, [], False)
-        data = encode_shard(made)
-        run.features.write(shard.file, data)
-        reports[shard.number] = report_on(made, data, shard.file)
-    index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan, reports)
-    return run
+    shards = []
+    for rows in np.array_split(np.arange(len(columns["prediction"])), len(plan.shards)):
+        ids = [f"{row:06d}.png" if images is None else f"rows.npy:{row}" for row in rows]
+        held = {key: np.asarray(values)[rows] for key, values in columns.items()}
+        shards.append(FeatureShard(ids, [f"{home}/pool/{id}" for id in ids], held, [], False))
+    return store_run(uri, spec, plan, shards)

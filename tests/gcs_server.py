@@ -16,28 +16,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from urllib.request import urlopen
 
+from local_server import LocalServer, QuietHandler
 
-class GcsServer(ThreadingHTTPServer):
+
+class GcsServer(LocalServer):
     """The server, with its objects: (bucket, name) -> content and metadata."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.objects: dict[tuple[str, str], tuple[bytes, dict[str, Any]]] = {}
         self.buckets = {"lake"}
         self.uploads: dict[str, tuple[str, str, bytearray]] = {}
         self.share, self.random, self.met = 0.0, random.Random(0), 0  # of requests that fail; how many did
         self.lock = threading.Lock()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
     def keep(self, bucket: str, name: str, data: bytes) -> dict[str, Any]:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -50,12 +45,8 @@ class GcsServer(ThreadingHTTPServer):
         return meta
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(QuietHandler):
     server: GcsServer
-
-    def log_message(self, *args: Any) -> None:
-        return
 
     def _handle(self) -> None:
         parts = urlsplit(self.path)

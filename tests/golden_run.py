@@ -1,6 +1,6 @@
-"""A run that version 0.2.0 wrote, with two rounds, labels, a second track and an estimate, to copy and to damage.
+"""A run with two rounds, labels and an estimate, to copy and to damage.
 
-``python -m golden_documents`` in `tests/` writes it anew: only if its reading need not stay as it is.
+``python -m golden_documents`` in `tests/` writes it anew.
 """
 
 import json
@@ -21,7 +21,7 @@ HOME = Path(__file__).parent / "golden_documents" / "run"
 """The folder of the run; its name is that of the run."""
 
 EXPECTED = HOME.with_name("expected.json")
-"""What the version that wrote the run stated of it next."""
+"""What is stated of the run next."""
 
 NUM, CLASSES = 120, ["cat", "dog", "owl"]
 RNG = np.random.default_rng(3)
@@ -61,14 +61,17 @@ def edit_document(path: Path, change: Callable[[Any], Any]) -> None:
     path.write_text(json.dumps(sealed(content) if is_sealed else content))
 
 
+def drawn_file(home: Path, number: int, name: str) -> Path:
+    """Return a file of the draw of a round."""
+    return Path(Run.open(str(home)).folder(number).uri, name)
+
+
 def replace_drawn(home: Path, number: int, name: str, data: bytes) -> None:
     """Replace a file that was drawn in a round, with digests that match."""
-    folder = home / "rounds" / str(number)
+    folder = drawn_file(home, number, name).parents[1]
 
     def change(commit: dict[str, Any]) -> None:
-        if (commit["track"], commit["round"]) != (None, number) or not (
-            drawn := [own for own in commit["content"] if "folder" in own]
-        ):
+        if commit["round"] != number or not (drawn := [own for own in commit["content"] if "folder" in own]):
             return
         draw = Draw.from_dict(drawn[0], "the log")
         files = {key: (folder / draw.folder / key).read_bytes() for key in draw.files} | {name: data}
@@ -80,14 +83,12 @@ def replace_drawn(home: Path, number: int, name: str, data: bytes) -> None:
         commit["files"] = {f"rounds/{number}/{new.folder}/{key}": file.sha256 for key, file in new.files.items()}
 
     edit_log(home, change)
-    (folder / name).write_bytes(data)
 
 
 def edit_log(home: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the entries of a log, whose digests match again then; a run of version 0.2.0 gets one."""
+    """Change the entries of a log, whose digests match again then."""
     run = Run.open(str(home))
     previous = None
-    (home / "log").mkdir(exist_ok=True)
     for commit in run.commits:
         content = commit.to_dict()
         change(content)

@@ -1,50 +1,40 @@
 """Generated histories of a run: several people at once, and a checker that judges what they were told.
 
-``PYTHONPATH=tests python -m histories 2000`` checks as many on each of three stores: a folder, moto's S3, and rclone's,
-which has no conditional writes and so is for one person at a time; ``histories 300 moto 1000`` those of moto from seed
-1000 on. Each person has a run of their own and does random commands; some are killed before or after a write. Some
-requests to S3 fail, also after the server has written. The checker knows what each command returned, and asks of
-the log at the end:
+``PYTHONPATH=tests python -m histories 2000`` checks as many in folders, ``histories 300 1000`` from seed 1000 on. Each
+person has a run of their own and does random commands; some are killed before or after a write. The checker knows
+what each command returned, and asks of the log at the end:
 
 - every label of an import that was acknowledged is there, unless somebody withdrew it;
 - no closing gives up an example that had a label in an earlier entry;
 - a command that returned wrote what it said, and one that raised an error wrote nothing.
 """
 
-import logging
-import os
 import random
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import boto3
 from audited_run import CLASSES, KEYS, TRUTH, write_features, write_pool
-from faulty_proxy import FaultyProxy
 
 from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit.evidence import seal
-from opacc_ray.audit.verify import verify
-from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import OpaccError
+from opacc_ray.extensions.evidence.evidence import seal
+from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels import label_actions
-from opacc_ray.labels.label_documents import ImportedLabels, LabelAction, WithdrawnLabels
+from opacc_ray.labels.label_documents import AnswerList, ImportedLabels, LabelAction, WithdrawnLabels
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.runs.commit_log import FOLDER
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import ClosedRound, Draw
 
 PEOPLE, COMMANDS = 3, 4
-FAULTS = 0.02  # share of the requests to S3 that fail
-ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
 
-KINDS = ("import", "close", "next", "correct", "withdraw", "estimate", "rule", "seal", "another track")
-WEIGHTS = (6, 3, 3, 2, 1, 1, 1, 1, 1)
+KINDS = ("import", "close", "next", "correct", "withdraw", "estimate", "rule", "seal")
+WEIGHTS = (6, 3, 3, 2, 1, 1, 1, 1)
 """Commands, and how often each is drawn."""
 
 
@@ -118,7 +108,7 @@ def commands(rng: random.Random, name: str) -> Iterator[tuple[str, Callable[[Run
                 person.ids = some
                 return label_actions.import_labels(run, f"{name}-{turn}.csv", data, conflict="majority")
             if kind == "close":
-                return verbs.close(run)
+                return verbs.close_round(run)
             if kind == "next":
                 return verbs.next_round(run, own.randint(3, 9), close=share < 0.7)
             if kind == "correct":
@@ -129,8 +119,6 @@ def commands(rng: random.Random, name: str) -> Iterator[tuple[str, Callable[[Run
                 return label_actions.set_rule(run, "latest" if share < 0.5 else "majority")
             if kind == "seal":
                 return seal(run, promised_by=name)
-            if kind == "another track":
-                return verbs.select(run.along(f"track-{name}"), "srs", own.randint(3, 9), {})
             return accuracy.estimate(run, partial=True)
 
         yield kind, command
@@ -174,9 +162,6 @@ def problems(uri: str, done: list[Done]) -> list[str]:
 
 
 def _unsound(run: Run) -> Iterator[str]:
-    for track in run.tracks():
-        for number in track.rounds():
-            track.restore_copies(number)  # of a command that was killed before it copied them
     yield from (
         fault.problem for fault in verify(run.uri).faults if "estimate.json is not the newest" not in fault.problem
     )
@@ -212,7 +197,7 @@ def _said(done: list[Done]) -> Iterator[str]:
         if isinstance(item.result, KilledError) and len(item.entries) > 1:
             yield f"{item.name} was killed and wrote {item.entries}"
         is_import = isinstance(item.result, ImportedLabels) and not item.result.again
-        changes = is_import or isinstance(item.result, LabelAction | WithdrawnLabels)
+        changes = is_import or isinstance(item.result, AnswerList | LabelAction | WithdrawnLabels)
         if changes and len(item.entries) != 1:
             yield f"{item.name} returned and wrote {item.entries}"
 
@@ -234,63 +219,17 @@ def check(home: str, seed: int, people: int = PEOPLE) -> tuple[list[str], list[D
     return problems(run.uri, done), done
 
 
-@contextmanager
-def folders() -> Iterator[Callable[[int], str]]:
+def campaign(number: int, first: int = 0) -> int:
+    """Check histories in folders, from a seed on; returns the number of problems."""
+    wrong, ended = 0, Counter[str]()
     with tempfile.TemporaryDirectory() as home:
-        yield lambda number: f"{home}/{number}"
-
-
-@contextmanager
-def moto() -> Iterator[Callable[[int], str]]:
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs every request
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
-    with FaultyProxy(f"http://{host}:{port}", share=FAULTS) as proxy:
-        os.environ.update(keys | dict.fromkeys(ENDPOINTS, proxy.endpoint))
-        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="histories")
-        yield lambda number: f"s3://histories/{number}"
-        print("faults of moto:", dict(proxy.met))
-    server.stop()
-
-
-@contextmanager
-def rclone() -> Iterator[Callable[[int], str]]:
-    with (
-        tempfile.TemporaryDirectory() as home,
-        LocalS3(home) as server,
-        FaultyProxy(server.endpoint, share=FAULTS) as proxy,
-    ):
-        os.environ.update(server.environment())
-        bucket = server.create_bucket("histories")
-        os.environ.update(dict.fromkeys(ENDPOINTS, proxy.endpoint))
-        yield lambda number: f"{bucket}/{number}"
-        print("faults of rclone:", dict(proxy.met))
-
-
-STORES = {"folders": (folders, PEOPLE), "moto": (moto, PEOPLE), "rclone": (rclone, 1)}
-"""Places by name, and how many people work there at once."""
-
-
-def campaign(number: int, names: Iterable[str] = STORES, first: int = 0) -> int:
-    """Check histories on stores, from a seed on; returns the number of problems."""
-    wrong = 0
-    for name in names:
-        kind, people = STORES[name]
-        found, begun, ended = 0, time.monotonic(), Counter[str]()
-        with kind() as place:
-            for seed in range(first, first + number):
-                problems, done = check(place(seed), seed, people)
-                ended.update(type(item.result).__name__ if is_error(item) else "returned" for item in done)
-                for problem in problems:
-                    found += 1
-                    print(f"{name}, history {seed}: {problem}", flush=True)
-        seconds = time.monotonic() - begun
-        print(f"{name}: {number} histories, {found} problems, {seconds:.0f} s; commands: {dict(ended)}", flush=True)
-        wrong += found
+        for seed in range(first, first + number):
+            found, done = check(f"{home}/{seed}", seed)
+            ended.update(type(item.result).__name__ if is_error(item) else "returned" for item in done)
+            for problem in found:
+                print(f"history {seed}: {problem}", flush=True)
+            wrong += len(found)
+    print(f"{number} histories, {wrong} problems; commands: {dict(ended)}", flush=True)
     return wrong
 
 
@@ -300,5 +239,4 @@ def is_error(item: Done) -> bool:
 
 
 if __name__ == "__main__":
-    number, *rest = sys.argv[1:]
-    sys.exit(min(campaign(int(number), rest[:1] or STORES, int(rest[1]) if rest[1:] else 0), 1))
+    sys.exit(min(campaign(*map(int, sys.argv[1:])), 1))

@@ -2,17 +2,11 @@
 
 import io
 import logging
-import os
 import queue
-import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import audited_run
@@ -20,16 +14,14 @@ import numpy as np
 import pytest
 import uvicorn
 from PIL import Image
+from stored_run import store_run
 
 from opacc_ray.audit import verbs
-from opacc_ray.audit.stages import index_features
-from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.extract.shards import FeatureShard
 from opacc_ray.labels.page.serve import TOKEN, serve
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs.feature_store import write_listing
-from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -43,7 +35,14 @@ def grey(value: int, size: tuple[int, int] = (30, 20)) -> bytes:
     return sink.getvalue()
 
 
-def run_to_label(home: str, num: int, classes: list[str] | None = None, budget: int | None = None, **model: Any) -> Run:
+def run_to_label(
+    home: str,
+    num: int,
+    classes: list[str] | None = None,
+    budget: int | None = None,
+    error_scale: float | None = None,
+    **model: Any,
+) -> Run:
     """A run whose round is the whole pool, or ``budget`` of it: ``num`` pictures, the grey of number i is i mod 256."""
     keys = [f"{i:0{max(3, len(str(num - 1)))}d}.png" for i in range(num)]
     store = open_store(join(home, "pool"))
@@ -54,50 +53,26 @@ def run_to_label(home: str, num: int, classes: list[str] | None = None, budget: 
         "model": {"factory": "user:network", "classes": classes} | model,
         "extract": {"shard_size": num},
         "sample": {"method": "srs", "budget": num},
+        "score": {"error_scale": error_scale},
         "output": home,
     }
     spec = parse_spec(content, "audit")
     plan = plan_shards(open_store(spec.pool.uri), "images", num)
-    run = Run.create(join(home, "audit"), header_of(spec, plan, None))
-    write_listing(run, plan)
-    job = Extraction(spec, spec.pool, spec.features(), run.features)
     columns = {"hidden": np.ones((num, 2), np.float32), "output": np.ones((num, 3), np.float32)}
     is_regression = spec.model.task == "regression"
     columns["prediction"] = np.zeros(num, np.float32 if is_regression else np.int64)
     if not is_regression:
-        columns["confidence"] = np.full(num, 0.9)
+        columns["confidence"] = np.full(num, 1 / 3)  # follows from the outputs, as opacc verify checks
     uris = [f"{store.uri}/{key}" for key in keys]
-    for shard in plan.shards:
-        run.features.write(shard.file, encode_shard(FeatureShard(keys, uris, columns, [], own_ids=False)))
-    index_features(job, plan)
+    run = store_run(join(home, "audit"), spec, plan, [FeatureShard(keys, uris, columns, [], own_ids=False)])
+    write_listing(run, plan)
     verbs.select(run, "srs", budget or num, {})
     return run
 
 
 @contextmanager
-def served(uri: str, *options: str, token: str | None = None) -> Iterator[str]:
-    """The address of ``opacc label`` on a free port; it ends as Ctrl-C ends it, with exit code 0."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
-    if token:
-        environment[TOKEN] = token
-    command = [sys.executable, "-m", "opacc_ray", "label", uri, "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stderr is not None
-    try:
-        line = process.stderr.readline()
-        address = re.search(r"http://\S+/", line)
-        assert address, line + process.stderr.read()
-        yield address[0]
-    finally:
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, out + err
-    assert "Traceback" not in err
-
-
-@contextmanager
-def served_here(run: Run | str, overlap: float | None = None, token: str | None = None) -> Iterator[str]:
-    """The address of the same page, served by a thread: the command takes a second of CPU to start."""
+def served_here(run: Run | str, token: str | None = None, annotator: str | None = None) -> Iterator[str]:
+    """The address of the page, served by a thread: the command takes a second of CPU to start."""
     servers: list[uvicorn.Server] = []
     faults: list[str] = []
     addresses: queue.Queue[str] = queue.Queue()
@@ -117,7 +92,7 @@ def served_here(run: Run | str, overlap: float | None = None, token: str | None 
         patch.setattr(uvicorn, "Server", Noted)
         if token:
             patch.setenv(TOKEN, token)
-        session = thread.submit(serve, run, "127.0.0.1", 0, addresses.put, overlap=overlap)
+        session = thread.submit(serve, run, "127.0.0.1", 0, addresses.put, annotator=annotator)
         try:
             yield addresses.get(timeout=60)
         finally:
@@ -128,3 +103,73 @@ def served_here(run: Run | str, overlap: float | None = None, token: str | None 
             session.result(timeout=60)
             logging.getLogger("uvicorn.error").removeHandler(noting)
     assert faults == []
+
+
+# -- people at a page ----------------------------------------------------------------------------------------
+
+SIZES = {"desktop": (1280, 800), "phone": (390, 844), "zoomed": (640, 400), "turned": (844, 390)}
+"""Windows in pixels of CSS; a window of 1280 × 800 at 200 % is the third."""
+
+
+def wait(page: Any, other_than: object = None) -> str | None:
+    """Wait for an example, another one than that; returns its number, or None at the end."""
+    shown = "#stage[aria-busy=false]" + (f":not([data-number='{other_than}'])" if other_than is not None else "")
+    page.wait_for_selector(f"#work:not([hidden]) {shown}, #end:not([hidden])")
+    return None if page.locator("#end").is_visible() else str(page.get_attribute("#stage", "data-number"))
+
+
+class Person:
+    """Somebody at a page who uses only the keyboard; the page asks for nothing from elsewhere."""
+
+    def __init__(
+        self,
+        browser: Any,
+        address: str,
+        name: str | None,
+        size: str = "desktop",
+        scheme: str = "light",
+        *,
+        bypass_csp: bool = False,
+    ) -> None:
+        width, height = SIZES[size]
+        self.page = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            reduced_motion="reduce",
+            bypass_csp=bypass_csp,
+        ).new_page()
+        self.page.set_default_timeout(20_000)
+        self.faults: list[str] = []
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.faults.append(dialog.message))
+        self.page.on("request", lambda request: self._check(request.url, address))
+        self.page.goto(address)
+        if name is not None:
+            self.page.wait_for_selector("#namefield:focus")
+            self.keys(*name, "Enter")
+
+    def _check(self, url: str, address: str) -> None:
+        if not url.startswith((address, "data:", "about:")):
+            self.faults.append(f"asked for {url}")
+
+    def keys(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.page.locator("#end").is_visible())
+
+    def wait(self, other_than: int | None = None) -> int | None:
+        """Wait for an example, another one than that; returns its number, or None at the end."""
+        number = wait(self.page, other_than)
+        return None if number is None else int(number)
+
+    def answer(self, *keys: str) -> int | None:
+        """Answer what is shown; returns the number that follows."""
+        before = self.wait()
+        self.keys(*keys)
+        return self.wait(other_than=before)
+
+    def says(self) -> str:
+        return str(self.page.text_content("#message"))

@@ -27,4 +27,4 @@ def log_labels(run: Run, name: str, data: bytes, number: int = 1) -> None:
 
 def close(run: Run, number: int, ids: Sequence[str]) -> None:
     """Give up the labels of some examples of a round."""
-    run.log.append(lambda commits: Happening([run.at(commits).closing(number, ids)], run.track, number))
+    run.log.append(lambda commits: Happening([run.at(commits).closing(number, ids)], number))

@@ -5,6 +5,7 @@ import numpy as np
 import opacc_ray as opacc
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw
+from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 
 
@@ -30,5 +31,5 @@ def audit(
     selections: list[Selection] = []
     for budget in budgets:
         previous = [(drawn, outcome[drawn.index]) for drawn in selections]
-        selections.append(opacc.select(pool, "neyman", budget, seed=seed, previous=previous))
+        selections.append(select(pool, "neyman", budget, seed=seed, previous=previous))
     return selections, [outcome[drawn.index] for drawn in selections]

@@ -41,7 +41,7 @@ def spec_of(table: Path, home: Path, method: str = "neyman", **sections: object)
 
 
 def labelled(spec: Spec) -> Run:
-    run = verbs.run(spec)
+    run = verbs.first_round(spec)
     label(run)
     return run
 

@@ -1,6 +1,11 @@
 """Audits of the tests' pictures: how one is run, what it leaves, and what people who label it return."""
 
+from pathlib import Path
 from typing import Any
+
+from safetensors.torch import save_file
+from small_model import trained
+from small_pictures import picture
 
 from opacc_ray.audit import verbs
 from opacc_ray.lake.store_uris import open_store
@@ -8,8 +13,16 @@ from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 
+def write_scans(home: Path, pool: int, train: range = range(0)) -> None:
+    """Write what `small_spec` reads: pictures, those of the training data, and the weights of a trained model."""
+    store = open_store(str(home))
+    store.write_many((f"pool/{i:03d}.png", picture(i)) for i in range(pool))
+    store.write_many((f"train/{i:03d}.png", picture(i)) for i in train)
+    save_file(trained().state_dict(), home / "model.safetensors")
+
+
 def run_spec(content: dict[str, Any]) -> Run:
-    return verbs.run(parse_spec(content, "spec"))
+    return verbs.first_round(parse_spec(content, "spec"))
 
 
 def copied(run: Run, home: str) -> Run:
@@ -21,8 +34,9 @@ def copied(run: Run, home: str) -> Run:
 
 
 def features_of(run: Run) -> dict[str, bytes]:
-    """What was extracted into a run's set, without what says what model it is of."""
-    keys = [entry.key for entry in run.features.list() if not entry.key.startswith(("derived/", "set.json"))]
+    """What was extracted into a run's set, without what says what model it is of and what its processes had loaded."""
+    beside = ("derived/", "set.json", "loaded-")
+    keys = [entry.key for entry in run.features.list() if not entry.key.startswith(beside)]
     return {key: run.features.read(key) for key in keys}
 
 

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import PIPE
@@ -95,23 +95,64 @@ class RayWithJobs:
             time.sleep(0.2)
         return False
 
+    @contextlib.contextmanager
+    def node(self, *options: str, path: Path = TESTS.parent) -> Iterator[subprocess.Popen[bytes]]:
+        """A second node of one CPU at 127.0.0.2, whose workers have opacc from ``path``; ends with the block."""
+        given = [f"--address={self.gcs}", "--num-cpus=1", f"--object-store-memory={100 << 20}", "--min-worker-port=0"]
+        given += [
+            "--max-worker-port=0",
+            "--node-ip-address=127.0.0.2",
+            f"--temp-dir={tempfile.mkdtemp(dir=self._folder)}",
+        ]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *given, *options]
+        with (self._folder / "log").open("a") as log:
+            own = subprocess.Popen(command, env=self.environment | {"PYTHONPATH": str(path)}, stdout=log, stderr=log)
+        try:
+            self._wait_for_nodes(2)
+            assert own.poll() is None, (self._folder / "log").read_text()[-2000:]
+            yield own
+        finally:
+            _end(own)
+            self._wait_for_nodes(1)
+
+    def _wait_for_nodes(self, number: int) -> None:
+        latest = time.monotonic() + STARTED_IN
+        while (self._asked("/nodes?view=summary") or b"").count(b'"ALIVE"') != number:
+            assert time.monotonic() < latest, f"there are not {number} nodes"
+            time.sleep(0.5)
+
+    @property
+    def gcs(self) -> str:
+        """Address for RAY_ADDRESS."""
+        return f"127.0.0.1:{self._ports['port']}"
+
     def _end(self) -> None:
-        own = family(self._process.pid)
-        self._process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(ENDED_IN)
-        for pid in own:  # those that are left, if the machine is busy
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._process.wait()
+        _end(self._process)
 
     def _answers(self) -> bool:
+        return self._asked("/api/jobs/") is not None
+
+    def _asked(self, path: str) -> bytes | None:
         token = {"Authorization": f"Bearer {self.environment['RAY_AUTH_TOKEN']}"}
         try:
-            with urllib.request.urlopen(urllib.request.Request(f"{self.address}/api/jobs/", headers=token), timeout=5):
-                return True
+            with urllib.request.urlopen(
+                urllib.request.Request(f"{self.address}{path}", headers=token), timeout=5
+            ) as got:
+                return bytes(got.read())
         except OSError:
-            return False
+            return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End `ray start` and all that it has started."""
+    own = family(process.pid)
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(ENDED_IN)
+    for pid in own:  # those that are left, if the machine is busy
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 def _is_open(port: int) -> bool:

@@ -4,11 +4,11 @@ import pytest
 
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.formats.label_formats import parse
-from opacc_ray.labels.label_rows import Label
+from opacc_ray.labels.label_rows import Label, LabelFile
 
 
 def read(text: str, name: str = "back.csv") -> list[Label]:
-    return list(parse(text.encode(), name))
+    return list(parse(LabelFile(name, text.encode())))
 
 
 def pairs(text: str, name: str = "back.csv") -> list[tuple[str, str | None]]:
@@ -17,5 +17,5 @@ def pairs(text: str, name: str = "back.csv") -> list[tuple[str, str | None]]:
 
 def refusal(text: str | bytes, name: str = "back.csv") -> str:
     with pytest.raises(LabelError) as caught:
-        list(parse(text if isinstance(text, bytes) else text.encode(), name))
+        list(parse(LabelFile(name, text if isinstance(text, bytes) else text.encode())))
     return str(caught.value)

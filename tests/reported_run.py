@@ -8,23 +8,23 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from stored_run import logits, settled, store_run
 
-from opacc_ray.audit.stages import index_features
-from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.extract.inference import decided_by_output
+from opacc_ray.extract.shards import FeatureShard
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs.feature_store import write_listing
-from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
-from opacc_ray.spec import parse_spec
+from opacc_ray.spec import ModelSpec, parse_spec
 
 N, CLASSES = 240, ["cat", "dog", "owl"]
 RNG = np.random.default_rng(11)
 TRUTH = RNG.integers(0, 3, N)
 CONFIDENCE = RNG.uniform(0.4, 1, N)
 PREDICTION = np.where(RNG.random(N) < CONFIDENCE, TRUTH, (TRUTH + 1) % 3)
+CONFIDENCE = settled(PREDICTION, CONFIDENCE)
 KEYS = [f"{i:03d}.png" for i in range(N)]
 VALUE = RNG.normal(10, 3, N)
 ESTIMATE = VALUE + RNG.normal(0, 0.4, N)
@@ -70,13 +70,10 @@ def write_run(
     }
     spec = parse_spec(content | sections, "spec")
     plan = plan_shards(pool, form, N)
-    run = Run.create(join(str(home), "weekly-1"), header_of(spec, plan, None))
-    write_listing(run, plan)
     columns: dict[str, Any] = {
         "hidden": np.outer(CONFIDENCE, np.arange(5)).astype(np.float32),
-        "output": np.ones((N, 3), np.float32),
-        "prediction": PREDICTION,
-        "confidence": CONFIDENCE,
+        "output": (output := logits(PREDICTION, CONFIDENCE)),
+        **decided_by_output(output, ModelSpec.model_construct(output="logits", task="classification")),
     }
     if task == "regression":
         columns = {"hidden": columns["hidden"], "prediction": ESTIMATE}
@@ -88,9 +85,9 @@ def write_run(
         for i, key in zip(order, named, strict=True)
     ]
     held = {name: np.asarray(values)[order] for name, values in kept.items()}
-    [shard] = plan.shards
-    run.features.write(shard.file, encode_shard(FeatureShard(named, uris, held, [], own_ids=form != "images")))
-    index_features(Extraction(spec, spec.pool, spec.features(), run.features), plan)
+    shard = FeatureShard(named, uris, held, [], own_ids=form != "images")
+    run = store_run(join(str(home), "weekly-1"), spec, plan, [shard])
+    write_listing(run, plan)
     return run
 
 

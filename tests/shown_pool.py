@@ -63,7 +63,7 @@ def text_run(home: Path, show: list[str], **sections: Any) -> Run:
     store = open_store(str(home / "pool"))
     if not store.list():
         store.write("mails.parquet", parquet(table()))
-    return verbs.run(spec_of(home, show, **sections))
+    return verbs.first_round(spec_of(home, show, **sections))
 
 
 def served_app(run: Run) -> WebApp:
@@ -112,7 +112,7 @@ def graded_run(home: Path, grades: Any, budget: int = 40, **sections: Any) -> Ru
         "manifest": {"show": ["question"]},
         "output": str(home / "out"),
     }
-    return verbs.run(parse_spec(content | sections, "answers.yaml"))
+    return verbs.first_round(parse_spec(content | sections, "answers.yaml"))
 
 
 TAGS = ["cat", "dog", "owl"]
@@ -142,4 +142,4 @@ def tagged_run(home: Path, budget: int, **sections: Any) -> Run:
         "manifest": {"show": ["text"]},
         "output": str(home / "out"),
     }
-    return verbs.run(parse_spec(content | sections, "tags.yaml"))
+    return verbs.first_round(parse_spec(content | sections, "tags.yaml"))

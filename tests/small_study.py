@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from opacc_ray.extensions.study.cases import Source, find_cases, read_case
+from opacc_ray.extensions.study.experiment import run_study
+from opacc_ray.extensions.study.study_spec import CaseSpec, MethodSpec, StudySpec, parse_method
+from opacc_ray.extensions.study.trials import Block, Cell, run_block
 from opacc_ray.spec import validated
-from opacc_ray.study.cases import Source, find_cases, read_case
-from opacc_ray.study.experiment import run_study
-from opacc_ray.study.study_spec import CaseSpec, MethodSpec, StudySpec, parse_method
-from opacc_ray.study.trials import Block, Cell, run_block
 
 N = 300
 
@@ -52,7 +52,7 @@ def cell_of(results: dict[str, Any], case: str, method: str, budget: int) -> dic
 
 
 def source(path: Path, **options: Any) -> Source:
-    return find_cases([CaseSpec(path=str(path), **options)], {}, None)[0]
+    return find_cases([CaseSpec(path=str(path), **options)])[0]
 
 
 def block(path: Path, method: str, budget: int = 30, stop: int = 3) -> Block:

@@ -9,7 +9,7 @@ def metric(value: float, low: float, high: float, n: int = 100, second: IfPredic
     """A metric with a 95 % interval."""
     return StatedMetric(
         **{"value": value, "low": low, "high": high, "n": n},
-        **{"standard_error": (high - low) / 4, "level": 0.95, "interval": "two totals"},
+        **{"standard_error": (high - low) / 4, "level": 0.95, "method": "two totals"},
         **{"design_based": True, "reason": None, "if_predicted": second},
     )
 

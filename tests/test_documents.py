@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 from pydantic import Field
 
-from opacc_ray.documents import KINDS, Document, Part
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError
 
 
@@ -48,11 +48,9 @@ def test_written_and_read_again() -> None:
         ({"ower": "me"}, "a.json: unknown key 'ower' (value \"me\"); did you mean 'owner'? If not, buy another"),
         ({"wheels": [{"size": 1.0, "spoke": 8}]}, "unknown key 'wheels.0.spoke' (value 8); did you mean 'spokes'?"),
         ({"wheels": [{}]}, "a.json: key 'wheels.0.size' is missing; buy another"),
-        ({"wheels": {"size": 1.0}}, 'a.json: wheels: Input should be a valid list (value {"size": 1.0})'),
         ({"wheels": [{"size": -1.0}]}, "a.json: wheels.0.size: Input should be greater than 0 (value -1.0)"),
         ({"wheels": [{"size": "28"}]}, 'wheels.0.size: Input should be a valid number (value "28")'),
         ({"wheels": [{"size": 1.0, "spokes": True}]}, "wheels.0.spokes: Input should be a valid integer (value true)"),
-        ({"owner": None}, "a.json: owner: Input should be a valid string (value null)"),
         ({"price": {"new": "x" * 90}}, 'price.new: Input should be a valid number (value "xxx'),
     ],
 )
@@ -87,10 +85,6 @@ def test_bytes_that_are_no_document_are_one_sentence(data: bytes, message: str) 
         Bicycle.from_bytes(data, "a.json")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_document_class_registers_itself() -> None:
-    assert KINDS["bicycle/3"] is Bicycle
 
 
 def test_what_would_not_fit_is_not_written() -> None:

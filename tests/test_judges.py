@@ -8,12 +8,11 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.estimation.forecast import forecast_labels, worth_of_judges
 from opacc_ray.judges import scores_of
-from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers.base import Previous
 from opacc_ray.samplers.neyman.failure_model import read_signals
-from opacc_ray.samplers.neyman.forecast import forecast_labels, worth_of_judges
 from opacc_ray.samplers.neyman.signals import JUDGE, JUDGED
 
 N = 2000
@@ -25,11 +24,11 @@ SAYS = np.where(
 PARTLY = np.where(np.random.default_rng(3).random(N) < 0.4, SAYS, np.nan)
 
 
-def audit(pool: opacc.Pool, sizes: tuple[int, ...], seed: int = 0) -> list[tuple[opacc.Selection, Any]]:
-    rounds: list[tuple[opacc.Selection, Any]] = []
+def audit(pool: opacc.Pool, sizes: tuple[int, ...], seed: int = 0) -> list[opacc.Labelled]:
+    rounds: list[opacc.Labelled] = []
     for number, size in enumerate(sizes):
         chosen = opacc.select(pool, budget=size, seed=10 * seed + number, previous=rounds)
-        rounds.append((chosen, RIGHT[chosen.index].astype(float)))
+        rounds.append(opacc.Labelled(chosen, outcomes=RIGHT[chosen.index]))
     return rounds
 
 
@@ -62,12 +61,6 @@ def test_a_judge_that_says_something_else_is_refused(said: list[Any], why: str) 
         opacc.Pool(prediction=["cat", "dog"], judges={"gpt": said})
 
 
-def test_a_part_of_a_pool_keeps_its_judges() -> None:
-    pool = opacc.Pool(confidence=np.full(N, 0.8), judges={"gpt": PARTLY})
-    index = np.arange(5, N, 7)
-    assert np.array_equal(subset(view_of(pool), index).judges()["gpt"], PARTLY[index], equal_nan=True)
-
-
 def test_where_a_judge_has_not_judged_its_forecast_stands_for_it() -> None:
     doubt = np.random.default_rng(4).normal(size=N) + RIGHT
     pool = opacc.Pool(confidence=1 / (1 + np.exp(-doubt)), judges={"gpt": PARTLY, "rules": SAYS.astype(float)})
@@ -95,8 +88,7 @@ def test_a_judge_alone_narrows_the_interval_and_a_useless_one_hardly_widens_it()
     repetitions = 12
     for name, pool in pools.items():
         for seed in range(repetitions):
-            selections, outcomes = zip(*audit(pool, (20, 60, 120), seed), strict=True)
-            found = opacc.estimate(list(selections), list(outcomes), pool=pool)
+            found = opacc.estimate(audit(pool, (20, 60, 120), seed), pool=pool)
             assert found.design_based
             width[name] += found.high - found.low
             covered += found.low <= RIGHT.mean() <= found.high
@@ -108,12 +100,12 @@ def test_a_judge_alone_narrows_the_interval_and_a_useless_one_hardly_widens_it()
 
 def test_labels_tell_what_a_judge_is_worth() -> None:
     pool = opacc.Pool(judges={"gpt": PARTLY, "rules": SAYS.astype(float)})
-    selections, outcomes = zip(*audit(pool, (60, 240)), strict=True)
-    found = opacc.assess_judges(list(selections), list(outcomes), pool=pool)
+    rounds = audit(pool, (60, 240))
+    found = opacc.assess_judges(rounds, pool=pool)
     for name, there in (("gpt", ~np.isnan(PARTLY)), ("rules", np.ones(N, dtype=bool))):
         own = found[name]
         assert own.judged == there.sum()
-        assert own.labels == np.count_nonzero(there[np.concatenate([part.index for part in selections])])
+        assert own.labels == np.count_nonzero(there[np.concatenate([part.selection.index for part in rounds])])
         right, says = RIGHT[there], SAYS[there]
         truth = {"sensitivity": says[right].mean(), "specificity": 1 - says[~right].mean(), "kappa": kappa(right, says)}
         for key, value in truth.items():
@@ -131,11 +123,11 @@ def kappa(right: Any, says: Any) -> float:
 
 def test_a_judge_that_calls_everything_right_has_an_interval() -> None:
     pool = opacc.Pool(judges={"gpt": np.ones(N)})
-    [(chosen, outcome)] = audit(pool, (60,))
-    own = opacc.assess_judges(chosen, outcome, pool=pool)["gpt"]
+    rounds = audit(pool, (60,))
+    own = opacc.assess_judges(rounds, pool=pool)["gpt"]
     assert (own.sensitivity.value, own.specificity.value, own.kappa.value) == (1, 0, 0)
     with pytest.raises(SpecError, match=r"the pool has no judges: give Pool\(judges="):
-        opacc.assess_judges(chosen, outcome, pool=opacc.Pool([str(place) for place in range(N)]))
+        opacc.assess_judges(rounds, pool=opacc.Pool([str(place) for place in range(N)]))
 
 
 def test_a_history_with_the_same_judge_teaches_what_it_is_worth() -> None:
@@ -145,7 +137,7 @@ def test_a_history_with_the_same_judge_teaches_what_it_is_worth() -> None:
     before = opacc.Pool(judges={"gpt": SAYS[half].astype(float)})
     now = opacc.Pool(ids, judges={"gpt": SAYS[~half].astype(float)})
     outcome = RIGHT[half].astype(float)
-    told = opacc.History(labelled=[(before, outcome)])
+    told = opacc.History(labelled=[{"pool": before, "outcomes": outcome}])
     taught = forecast_labels(view_of(now), 0.04, history=told)
     untaught = forecast_labels(view_of(opacc.Pool(ids, judges=now.judges)), 0.04)
     assert taught.neyman < 0.9 * untaught.neyman
@@ -154,9 +146,8 @@ def test_a_history_with_the_same_judge_teaches_what_it_is_worth() -> None:
 
 def test_forecasts_know_what_judges_save() -> None:
     pool = opacc.Pool(judges={"gpt": PARTLY})
-    known = Previous.of(
-        *(np.concatenate(own) for own in zip(*((s.index, y) for s, y in audit(pool, (60, 240))), strict=True))
-    )
+    index, outcome = zip(*((own.selection.index, own.outcome(pool)) for own in audit(pool, (60, 240))), strict=True)
+    known = Previous.of(np.concatenate(index), np.concatenate(outcome))
     found = worth_of_judges(view_of(pool), known)
     assert found is not None
     assert found.calls == np.count_nonzero(~np.isnan(PARTLY))
@@ -178,7 +169,7 @@ def test_a_csv_audit_has_judges(
     said = ["" if np.isnan(value) else "right" if value else "wrong" for value in PARTLY]
     rows = (f"a{place},r{place},{text}\n" for place, text in enumerate(said))
     Path("answers.csv").write_text("id,reply,gpt\n" + "".join(rows))
-    assert main(["run", "answers.csv", "--answer", "reply", "--judges", "gpt", "--budget", "150"]) == 0
+    assert main(["run", "answers.csv", "--columns", "answer=reply,judges=gpt", "--budget", "150"]) == 0
     judged = int(np.count_nonzero(~np.isnan(PARTLY)))
     assert f"gpt has judged {judged} of {N} answers; if these were drawn at random, audit" in capsys.readouterr().err
     [run] = Path("audits").glob("*/spec.json")
@@ -189,7 +180,7 @@ def test_a_csv_audit_has_judges(
         "examples": judged,
         "column": "gpt",
     }
-    chosen = json.loads((run.parent / "rounds" / "1" / "selection.json").read_text())["ids"]
+    chosen = json.loads(next(run.parent.glob("rounds/1/*/selection.json")).read_text())["ids"]
     labels = (f"{name},{'right' if RIGHT[int(name[1:])] else 'wrong'}\n" for name in chosen)
     Path("labels.csv").write_text("id,label\n" + "".join(labels))
     assert main(["labels", "import", str(run.parent), "labels.csv"]) == 0

@@ -9,14 +9,13 @@ import tomllib
 from contextlib import suppress
 from email.message import Message
 from email.parser import Parser
-from importlib.metadata import PackageNotFoundError, files
+from importlib.metadata import PackageNotFoundError, files, packages_distributions
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-import yaml
 
-import opacc_ray
+from opacc_ray.packages import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "opacc_ray"
@@ -47,17 +46,12 @@ def metadata(wheel: ZipFile) -> Message:
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")}
-    templates = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("*/templates/*")}
+    templates = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("**/templates/*")}
     names = ("page.html", "page.css", "page.js", "inbox.html", "inbox.js")
     page = {f"opacc_ray/labels/page/{name}" for name in names}
-    data = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("demo/*.npz")}
+    data = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("**/demo/*.npz")}
     assert templates
-    assert held == modules | templates | page | {"opacc_ray/py.typed"} | data
-
-
-def test_every_folder_of_the_package_is_a_package() -> None:
-    folders = {path.parent for path in PACKAGE.rglob("*.py")}
-    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+    assert held == modules | templates | page | {"opacc_ray/py.typed", "opacc_ray/cli/spec_template.yaml"} | data
 
 
 @pytest.mark.processes
@@ -67,22 +61,11 @@ def test_the_wheel_brings_its_licence_and_its_command(wheel: ZipFile) -> None:
     assert f"opacc = {PROJECT['scripts']['opacc']}" in wheel.read(names["entry_points.txt"]).decode()
 
 
-@pytest.mark.processes
-def test_the_metadata_says_what_it_is_and_where(metadata: Message) -> None:
-    assert metadata["Version"] == opacc_ray.__version__
-    assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata["Requires-Python"] == ">=3.11"
-    assert {"Programming Language :: Python :: 3.11", "Typing :: Typed"} <= set(metadata.get_all("Classifier", []))
-    assert "labelling" in metadata["Keywords"]
-    urls = [entry.partition(", ")[2] for entry in metadata.get_all("Project-URL", [])]
-    assert urls
-    assert all(url.startswith("https://") for url in urls)
-
-
 @pytest.mark.slow
 def test_every_imported_library_is_declared() -> None:
     declared = {
-        _name(item) for item in [*PROJECT["dependencies"], *(item for extra in USED for item in _optional(extra))]
+        _name(item)
+        for item in [*PROJECT["dependencies"], *(item for extra in EXTRAS.values() for item in _optional(extra))]
     }
     imported = {module for path in PACKAGE.rglob("*.py") for module in _imported_modules(path)}
     foreign = imported - set(sys.stdlib_module_names) - {"opacc_ray"}
@@ -93,20 +76,17 @@ def test_every_imported_library_is_declared() -> None:
     assert missing - PARTS == set()
 
 
-USED = ("characterize", "demo", "page", "notebook", "evidence", "mlflow", "wandb", "delta", "iceberg", "lance")
-"""Extras that the package itself imports."""
+PARTS = {"botocore", "s3transfer", "urllib3", "pydantic_core"}
+"""What boto3 and pydantic are made of, and pin themselves."""
 
-PARTS = {
-    "botocore",
-    "s3transfer",
-    "urllib3",
-    "pydantic_core",
-    "pack_designs",
-    "pack_numbers",
-    "pack_statement",
-    "pack_tables",
-}
-"""What boto3 and pydantic are made of, and pin themselves, and the files beside verify.py in a pack."""
+
+def test_each_package_that_may_be_missing_is_brought_by_its_extra() -> None:
+    known = packages_distributions()
+    brought = {
+        module: {_name(name) for name in known.get(module, [module])} & {_name(item) for item in _optional(extra)}
+        for module, extra in EXTRAS.items()
+    }
+    assert [module for module, names in brought.items() if not names] == []
 
 
 def _optional(extra: str) -> list[str]:
@@ -126,25 +106,6 @@ def _imported_modules(path: Path) -> set[str]:
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     sources = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
     return {name.partition(".")[0] for name in plain | sources}
-
-
-def test_the_citation_names_this_version_and_the_papers() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
-    assert citation["version"] == opacc_ray.__version__
-    assert citation["license"] == PROJECT["license"]
-    for reference in citation["references"]:
-        assert reference["title"]
-        assert all(author["family-names"] and author["given-names"] for author in reference["authors"])
-        assert reference.get("doi") or reference.get("url")
-
-
-def test_papers_of_the_methods_are_cited() -> None:
-    cited = {reference.get("doi") for reference in yaml.safe_load((ROOT / "CITATION.cff").read_text())["references"]}
-    texts = [path.read_text() for path in (PACKAGE / "samplers").glob("*.py")]
-    named = {word.strip(".,;)") for text in texts for word in text.split() if word.startswith("https://doi.org/")}
-    assert named
-    assert {url.removeprefix("https://doi.org/") for url in named} <= cited
 
 
 def test_lock_has_every_pinned_version_and_digests_and_names_no_host() -> None:

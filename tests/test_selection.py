@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import opacc_ray as opacc
-from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
-from opacc_ray.designs.replicates import Replicates
+from opacc_ray.designs.draw_probability import HansenHurwitz
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import DataError
@@ -19,41 +17,25 @@ SRS = Selection("srs", {"replacement": False}, 7, 50, np.array([4, 0, 9]), ("e",
 SUPS = Selection(
     "sups", {}, 7, 50, np.array([4, 0, 4]), ("e", "a", "e"), HansenHurwitz(np.array([0.1, 0.2, 0.1]), 50, 0.01), 2
 )
-REPLICATES = Selection(
+SSRS = Selection(
     "ssrs",
     {"strata": 1},
     7,
     50,
     np.arange(4),
     tuple("abcd"),
-    Replicates(
-        np.array([0, 1, 0, 1]), np.array([25, 25]), (Stratified(np.zeros(2, dtype=np.int64), np.array([25])),) * 2
-    ),
-    facts={"replicates": [{"kl": 0.1}, {"kl": 0.2}]},
+    Stratified(np.array([0, 1, 0, 1]), np.array([25, 25])),
+    facts={"strata": [{"kl": 0.1}, {"kl": 0.2}]},
 )
-
-
-@pytest.mark.parametrize("suffix", ["json", "parquet"])
-@pytest.mark.parametrize("selection", [SRS, SUPS, REPLICATES], ids=lambda selection: selection.method)
-def test_saves_and_loads_without_loss(selection: Selection, suffix: str, tmp_path: Path) -> None:
-    selection.save(tmp_path / f"selection.{suffix}")
-    loaded = Selection.load(tmp_path / f"selection.{suffix}")
-    assert loaded.to_dict() == selection.to_dict()
-    assert opacc.estimate(loaded, np.arange(len(loaded)) % 2) == opacc.estimate(selection, np.arange(len(loaded)) % 2)
 
 
 def test_parquet_has_a_column_for_what_each_example_has(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    REPLICATES.save(tmp_path / "selection.parquet")
+    SSRS.save(tmp_path / "selection.parquet")
     table = pq.read_table(tmp_path / "selection.parquet")
-    assert table.column_names == ["index", "id", "design_stratum", "design_replicate"]
-    assert table["design_replicate"].to_pylist() == [0, 1, 0, 1]
-
-
-def test_it_shows_itself_on_one_line() -> None:
-    selection = opacc.select(opacc.Pool(confidence=np.linspace(0.1, 0.9, 300)), "sups", 100, seed=4)
-    assert repr(selection) == "Selection(100 of 300 examples by sups, round 1, seed 4)"
+    assert table.column_names == ["index", "id", "design_stratum"]
+    assert table["design_stratum"].to_pylist() == [0, 1, 0, 1]
 
 
 def test_restricts_to_labelled_examples() -> None:
@@ -103,23 +85,10 @@ def test_what_is_no_selection_is_refused(content: str, tmp_path: Path) -> None:
         Selection.load(tmp_path / "selection.json")
 
 
-def test_parquet_that_is_no_selection_is_refused(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = tmp_path / "selection.parquet"
-    path.write_text("id,label")
-    with pytest.raises(DataError, match=r"selection\.parquet is not the Parquet of a selection"):
-        Selection.load(path)
-    pq.write_table(pa.table({"id": ["a"]}), path)
-    with pytest.raises(DataError, match=r"selection\.parquet is not the Parquet of a selection"):
-        Selection.load(path)
-
-
 def test_parquet_that_is_damaged_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:
     """Arrow raises OSError for pages that do not unpack, and asks for gigabytes where a length is damaged."""
     path = tmp_path / "selection.parquet"
-    REPLICATES.save(path)
+    SSRS.save(path)
     sound, rng = path.read_bytes(), np.random.default_rng(0)
     refusals = []
     for place in rng.integers(0, len(sound), 150):

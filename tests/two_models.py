@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import opacc_ray as opacc
-from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimation.estimate import compare_outcomes
+from opacc_ray.estimation.result import Estimate
 from opacc_ray.selection import Selection
 
 
@@ -26,6 +26,6 @@ class Pair:
 def compare(rounds: Selection | Sequence[Selection], first: Any, second: Any, level: float = 0.95) -> Pair:
     """The outcomes of each model are (n,), or a list of such, one for each round."""
     one = isinstance(rounds, Selection)
-    found = opacc.compare(rounds, [first, second] if one else list(zip(first, second, strict=True)), level)
+    found = compare_outcomes(rounds, [first, second] if one else list(zip(first, second, strict=True)), level)
     (pair,) = found.differences
     return Pair(*found.models, pair.difference, pair.num_first_better, pair.num_second_better)

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from stored_run import logits, settled, store_run
 
-from opacc_ray.audit.stages import index_features
-from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.extract.inference import decided_by_output
+from opacc_ray.extract.shards import FeatureShard
 from opacc_ray.lake.examples import Plan, Shard
-from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -21,6 +20,7 @@ RNG = np.random.default_rng(0)
 TRUTH = RNG.integers(0, 3, N)
 CONFIDENCE = RNG.uniform(0.4, 1, N)
 PREDICTION = np.where(RNG.random(N) < CONFIDENCE, TRUTH, (TRUTH + 1) % 3)
+CONFIDENCE = settled(PREDICTION, CONFIDENCE)
 OTHER = np.where(RNG.random(N) < 0.6, TRUTH, (TRUTH + 2) % 3)
 
 
@@ -31,6 +31,7 @@ def write_run(
     ids: Sequence[str] = IDS,
     listing: str = "a",
     sections: dict[str, Any] | None = None,
+    error_scale: float | None = None,
     **model: Any,
 ) -> Run:
     """A run whose features are there, in three shards; ``sections`` replace those of its spec."""
@@ -39,15 +40,18 @@ def write_run(
         "pool": {"uri": "nowhere", "format": "images"},
         "model": {"factory": "user:network"} | model,
         "sample": {"method": "srs", "budget": 40},
+        "score": {"error_scale": error_scale},
         "output": str(home),
     }
     plan = Plan(tuple(Shard(number, ()) for number in range(3)), listing)
-    run = Run.create(str(home / name), header_of(parse_spec(content | (sections or {}), name), plan, None))
-    for shard, rows in zip(plan.shards, np.array_split(np.arange(len(ids)), 3), strict=True):
+    spec = parse_spec(content | (sections or {}), name)
+
+    def features(rows: NDArray[Any]) -> FeatureShard:
         columns = {"hidden": np.ones((len(rows), 5), np.float32), "prediction": prediction[rows]}
-        if run.spec.model.task == "classification":
-            columns["output"], columns["confidence"] = np.ones((len(rows), 3), np.float32), CONFIDENCE[rows]
+        if spec.model.task == "classification":
+            columns["output"] = logits(prediction[rows], CONFIDENCE[rows])
+            columns |= decided_by_output(columns["output"], spec.model)
         named = [ids[row] for row in rows]
-        run.features.write(f"{shard.name}.parquet", encode_shard(FeatureShard(named, named, columns, [])))
-    index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan)
-    return run
+        return FeatureShard(named, named, columns, [])
+
+    return store_run(str(home / name), spec, plan, map(features, np.array_split(np.arange(len(ids)), 3)))

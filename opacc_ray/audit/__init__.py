@@ -1,1 +1,1 @@
-"""The verbs on one run, on the driver: plan, run, next round, estimate, verify, export."""
+"""The verbs on one run, on the driver: run, next round, estimate."""

@@ -1,29 +1,49 @@
 """Estimate the accuracy of a run's model on its pool, with an interval and its assumptions."""
 
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from opacc_ray.audit.run_numbers import Asked, RunNumbers, asked_of, class_names, history_for, open_for_estimates
+from opacc_ray.audit.run_numbers import (
+    Asked,
+    RunNumbers,
+    asked_of,
+    checked_metric,
+    class_names,
+    history_for,
+    lead_of,
+    open_for_estimates,
+    run_numbers,
+)
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.class_totals import cost_of_every_error, cost_of_failures
-from opacc_ray.estimators.design_based import SPENDING, confidence_sequence, draw_sequence
-from opacc_ray.estimators.label_noise import disagreement, widen
-from opacc_ray.estimators.population import PoolAsSample
-from opacc_ray.estimators.prediction_powered import assisted_estimate as assist_rounds
-from opacc_ray.estimators.prediction_powered import tuned_strength
-from opacc_ray.estimators.rounds import Outcome
-from opacc_ray.estimators.statement import Circumstances, SecondOpinions, Statement, baseline
+from opacc_ray.estimation.accuracy import PoolFailures, accuracy_of, failures_by_design
+from opacc_ray.estimation.adjustments import (
+    Circumstances,
+    PoolAsSample,
+    SecondOpinions,
+    Statement,
+    baseline,
+    disagreement,
+    widen,
+)
+from opacc_ray.estimation.class_totals import cost_of_every_error, cost_of_failures
+from opacc_ray.estimation.estimate import measure_failures, represent
+from opacc_ray.estimation.fit import fit_failures, uses_regression
+from opacc_ray.estimation.prediction_powered import assisted_estimate, tuned_strength
+from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.sample import Sample, join
+from opacc_ray.estimation.sequential import SPENDING, confidence_sequence, draw_sequence
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.annotator_agreement import measure_agreement
-from opacc_ray.labels.cost_table import Costs
 from opacc_ray.labels.label_log import Score, label_files, refuse_lost
+from opacc_ray.labels.label_rows import find_class, quoted, why_no_class
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
     digest_of,
@@ -47,13 +67,73 @@ from opacc_ray.runs.estimate_documents import (
     StatedEstimate,
 )
 from opacc_ray.runs.feature_store import find_changed
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import ESTIMATE, Run
 from opacc_ray.runs.run_documents import Seal
-from opacc_ray.samplers.estimate import estimate as estimate_rounds
-from opacc_ray.samplers.estimate import represent
-from opacc_ray.samplers.metric_estimates import Sample
-from opacc_ray.samplers.neyman.regression import uses_regression
-from opacc_ray.selection import Selection
+from opacc_ray.samplers.plausibility import without_lead
+from opacc_ray.spec import ModelSpec, read_yaml
+
+Costs = dict[str, float | dict[str, float]]
+"""True class → cost of every error on it, or → predicted class → cost of that confusion."""
+
+
+def load_costs(path: str | Path, model: ModelSpec, num_classes: int | None = None) -> Costs:
+    """Read costs, by the class names of the run's labels and predictions.
+
+    ``num_classes`` is the number of classes of the run's model, if that is known. Raises SpecError if the model is a
+    regression, if a name is no class, or if a cost is no finite number of at least 0.
+    """
+    if not model.has_classes:
+        raise SpecError(f"--costs is only supported for classification, and the task is {model.task}; remove it")
+    file = _File(str(path), model, num_classes)
+    costs: Costs = {}
+    for true, item in file.by_class(read_yaml(path, "file of costs"), "costs").items():
+        if isinstance(item, dict):
+            confused = file.by_class(item, f"the costs of {true!r}")
+            costs[true] = {predicted: file.cost(value, true, predicted) for predicted, value in confused.items()}
+        else:
+            costs[true] = file.cost(item, true)
+    return costs
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of costs, and the classes that it may name."""
+
+    path: str
+    model: ModelSpec
+    num_classes: int | None
+
+    def by_class(self, content: Any, what: str) -> dict[str, Any]:
+        """Return a mapping with canonical class names as keys."""
+        if not isinstance(content, dict) or not content:
+            classes = self.model.classes or ["3"]
+            raise SpecError(f"{self.path}: {what} must have lines with a class and a cost, such as {classes[0]}: 10")
+        named: dict[str, Any] = {}
+        for key, value in content.items():
+            name = self._name(key)
+            if name in named:
+                raise SpecError(f"{self.path}: the class {name!r} appears twice; keep one of its lines")
+            named[name] = value
+        return named
+
+    def cost(self, value: Any, true: str, predicted: str | None = None) -> float:
+        """Return a cost as a number of at least 0."""
+        of = f"errors on {true!r}" if predicted is None else f"predicting {predicted!r} for {true!r}"
+        if true == predicted:
+            raise SpecError(f"{self.path}: predicting {true!r} for {true!r} is no error; remove that line")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise SpecError(f"{self.path}: the cost of {of} is {value!r}; give a finite number of at least 0")
+        return float(value)
+
+    def _name(self, key: Any) -> str:
+        if isinstance(key, bool) or not isinstance(key, str | int | float):
+            raise SpecError(f"{self.path}: YAML parses the name of a class as {key!r}; put quotes around it")
+        found = find_class(str(key), self.model.classes)
+        if found is None:
+            raise SpecError(f"{self.path} names {quoted(str(key))}, {why_no_class(str(key), self.model.classes)}")
+        if self.num_classes is not None and found >= self.num_classes:
+            raise SpecError(f"{self.path}: the class {found} is none of the model's, 0 to {self.num_classes - 1}")
+        return self.model.name_of(found)
 
 
 def estimate(
@@ -61,12 +141,12 @@ def estimate(
     *,
     level: float = 0.95,
     partial: bool = False,
-    conflict: str | None = None,
     costs: Costs | None = None,
     assist: bool = False,
     score: Score | None = None,
     metrics: Sequence[str] | None = None,
     by: Sequence[str] | None = None,
+    lead: str | None = None,
     keep: bool = True,
 ) -> AccuracyEstimate:
     """Estimate accuracy and metrics from the labels of all rounds, and write ``estimate.json`` if ``keep``.
@@ -78,11 +158,12 @@ def estimate(
     Parameters
     ----------
     level, partial : confidence level; whether labels may be missing
-    conflict, score : rule for labels that differ; score of a regression's prediction; None: the settings of the run
+    score : score of a regression's prediction; None: that of the run
     costs : costs of errors by the names of classes: also estimate their mean
     assist : also report a prediction-powered estimate by the confidences of the whole pool
     metrics : further metrics of the pool, such as ``f1@defect``; None: those of the spec
     by : slices, or ``prediction`` or ``truth``, to state the given metrics by; None: the slices of the spec
+    lead : the number that answers begin with; None: the first of the metrics, or else what the run is about
 
     Raises
     ------
@@ -93,36 +174,33 @@ def estimate(
         ``assist`` is set, and the run has no confidence or its method already uses predictions; or there is no such
         metric, class or slice.
     """
-    rounds, asked = read_rounds(run, conflict=conflict, score=score), asked_of(run, metrics, by)
+    rounds, asked = read_rounds(run, score=score), asked_of(run, metrics, by)
     known = with_labels(run, rounds, partial)
-    with open_for_estimates(run, sample_of(known)[0]) as view:
-        numbers = RunNumbers(run, rounds, known, view, asked.slicings(view), level, asked.metrics)
+    with open_for_estimates(run, [item.known for item in known]) as view:
+        numbers = run_numbers(run, rounds, known, view, asked.slicings(view), asked.metrics, level)
         document = _stated(numbers, asked, level, costs, assist)
+    lead = lead or next(iter(metrics or ()), None) or lead_of(run)
+    document = document.model_copy(update={"lead": str(checked_metric(lead, class_names(run)))})
     for _, seal in run.logged(Seal):
-        document = document.model_copy(
-            update={"notes": [*document.notes, *map(_not_sealed, seal.deviations(document))]}
-        )
+        unsealed = [f"This is not what was sealed before the first label: {it}." for it in seal.deviations(document)]
+        document = document.model_copy(update={"notes": [*document.notes, *unsealed]})
     if keep:
         run.write_estimate(document)
     return document
 
 
-def _not_sealed(deviation: str) -> str:
-    return f"This is not what was sealed before the first label: {deviation}."
-
-
 def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None, assist: bool) -> AccuracyEstimate:
     run, rounds, known = numbers.run, numbers.rounds, numbers.known
-    sample, circumstances = sample_of(known), circumstances_of(run, known, level, numbers.view)
-    others = numbers.fields(asked, circumstances.own_level)  # first: their fit of the failures serves the accuracy
-    by_design = accuracy_of(run, *sample, level, numbers.view)
-    found = by_design
-    if circumstances.goal is not None:
-        found = accuracy_of(run, *sample, circumstances.own_level, numbers.view)
-    said = circumstances.statement(found)
+    sample, failures = numbers.sample, numbers.numbers.failures
+    assert failures is not None
+    accuracy = RunAccuracy(sample, failures)
+    circumstances = circumstances_of(run, known, level, accuracy, numbers.numbers.pool.view)
+    by_design, found = accuracy.estimate(level), accuracy.estimate(circumstances.own_level)
+    said, warnings = circumstances.statement(found), warnings_of(run, rounds)
+    own = replace(said.estimate, reason=without_lead(said.estimate.reason, warnings))
     return AccuracyEstimate(
         **basis_of(run, rounds),
-        **stated(said.estimate, rounds),
+        **stated(own, rounds),
         labels_digest=digest_of(rounds),
         label_files=label_files(run),
         allows_for=list(said.allows_for),
@@ -130,47 +208,80 @@ def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None
         goal_of=circumstances.goal_of,
         by_design=StatedEstimate(**stated(by_design, rounds)),
         notes=[*said.notes, *numbers.notes(asked, circumstances.own_level)],
-        srs=SimpleRandomBaseline(**baseline(*sample, by_design).to_dict()),
+        srs=SimpleRandomBaseline(**baseline(sample, by_design).to_dict()),
         sequence=_sequence(known, circumstances),
         assisted=_assisted(run, rounds, known, circumstances) if assist else None,
         mean_cost=None if costs is None else _mean_cost(numbers, said.estimate, costs, circumstances.own_level),
         label_noise=_label_noise(rounds, circumstances, circumstances.of_population(found)),
-        warnings=warnings_of(run, rounds),
-        **others,
+        warnings=warnings,
+        **numbers.fields(asked, circumstances.own_level),
     )
 
 
-def circumstances_of(run: Run, known: Sequence[LabelledRound], level: float, view: View | None = None) -> Circumstances:
-    """Return what changes the interval to report: a population, second opinions, and a goal that was reached.
+class RunAccuracy(NamedTuple):
+    """The labels of a run, and the failures of its pool by them."""
 
-    The ``view`` of what estimates read is opened if it is needed and not given.
+    sample: Sample
+    failures: PoolFailures
+
+    def estimate(self, level: float) -> Estimate:
+        """Return the accuracy."""
+        return accuracy_of(self.failures, self.sample, level)
+
+
+def measure_accuracy(run: Run, known: Sequence[LabelledRound], view: View | None = None) -> RunAccuracy:
+    """Measure the failures by some rounds; if their method learns from all labels, with features of the pool.
+
+    The ``view`` of these is opened unless it is given.
+    """
+    sample = sample_of(known, history_for(run, [item.known for item in known]))
+    if not uses_regression(sample.rounds.selections):
+        return RunAccuracy(sample, failures_by_design(sample))
+    with nullcontext(view) if view else open_for_estimates(run, sample.rounds.selections) as opened:
+        return RunAccuracy(sample, measure_failures(opened, sample)[0])
+
+
+def circumstances_of(
+    run: Run,
+    known: Sequence[LabelledRound],
+    level: float,
+    accuracy: RunAccuracy | None = None,
+    view: View | None = None,
+) -> Circumstances:
+    """Collect adjustments of the interval: sampling of the pool, label noise, early stopping.
+
+    The accuracy, and the ``view`` of what it reads, are measured and opened if they are needed and not given.
     """
     goal = run.newest_goal(reached=True)
     found = Circumstances(level)
     if goal is not None:
         found = Circumstances(level, goal.half_width, goal.target, tuple(goal.earlier_goals))
-    population = _population(run, known, found.own_level, view)
+    population = _population(run, known, found.own_level, accuracy, view)
     return found._replace(opinions=_second_opinions(run, known, found.own_level), population=population)
 
 
-def _population(run: Run, known: Sequence[LabelledRound], level: float, view: View | None) -> PoolAsSample | None:
+def _population(
+    run: Run, known: Sequence[LabelledRound], level: float, accuracy: RunAccuracy | None, view: View | None
+) -> PoolAsSample | None:
     """Return how well the pool represents what the spec says that it is a sample of; None if it says nothing."""
-    asked, sample = run.spec.pool.population, sample_of(known)
+    asked = run.spec.pool.population
     if asked is None:
         return None
-    with nullcontext(view) if view else open_for_estimates(run, sample[0]) as opened:
-        clusters = None if asked.cluster is None else opened.slicing(asked.cluster).codes
-        found = accuracy_of(run, *sample, level, opened)
-        return represent(asked, found, Sample(*sample, history=history_for(run, sample[0])), clusters, opened)
+    with nullcontext(view) if view else open_for_estimates(run, [item.known for item in known]) as opened:
+        sample, failures = accuracy or measure_accuracy(run, known, opened)
+        clusters = fit = None
+        if asked.cluster is not None:
+            clusters, fit = opened.slicing(asked.cluster).codes, fit_failures(opened, sample)
+        return represent(asked, failures.accuracy(level), sample, clusters, fit)
 
 
 def accuracy_to_state(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], level: float
 ) -> Statement:
     """Return the estimate to report, from those of some rounds that have labels."""
-    circumstances = circumstances_of(run, known, level)
-    found = accuracy_of(run, *sample_of(known), circumstances.own_level)
-    return circumstances.statement(with_nonresponse(found, rounds))
+    accuracy = measure_accuracy(run, known)
+    circumstances = circumstances_of(run, known, level, accuracy)
+    return circumstances.statement(with_nonresponse(accuracy.estimate(circumstances.own_level), rounds))
 
 
 def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
@@ -181,15 +292,13 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
         raise none_imported(run, begun[0].number)
     if missing and not partial:
         raise LabelError(
-            f"{len(missing)} of {sum(len(item.selection) for item in begun)} labels are missing in {run.title}, the "
+            f"{len(missing)} of {sum(len(item.selection) for item in begun)} labels are missing in {run.uri}, the "
             f"first for {missing[0]!r}; import them, or estimate without them, by --partial or, in Python, partial=True"
         )
-    for item in rounds:
-        run.check_copies(item.number)
     feature_store.check_drawn_from(run, [item.number for item in rounds])
     last = None
     with suppress(DataError):  # it is about to be replaced
-        last = run.read_document(AccuracyEstimate, run.estimate_key)
+        last = run.read_document(AccuracyEstimate, ESTIMATE)
     refuse_lost(run, last)
     known = having_labels(begun)
     if not known:
@@ -197,51 +306,37 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     return known
 
 
-def accuracy_of(
-    run: Run, selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float, view: View | None = None
-) -> Estimate:
-    """Estimate the accuracy from some rounds; if their method learns from all labels, from features of the pool.
-
-    The ``view`` of these is opened unless it is given.
-    """
-    if not uses_regression(selections):
-        return estimate_rounds(selections, outcomes, level)
-    with nullcontext(view) if view else open_for_estimates(run, selections) as opened:
-        return estimate_rounds(selections, outcomes, level, pool=opened, history=history_for(run, selections))
-
-
 def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
     """Return the fields of :class:`Basis`: run, pool, rounds, and what is missing."""
     index, counts = run.complete_features().index, [item.counts() for item in rounds]
     return {
         "run": run.uri,
-        "track": run.track,
         "measure": rounds[0].measure,
         "clipped": sum(item.clipped for item in rounds),
         "pool_size": index.num_examples,
         "excluded": len(index.bad),
         **{name: sum(getattr(item, name) for item in counts) for name in ("missing", "unsure", "given_up")},
         "rounds": counts,
-        "objects": find_changed([run]),
+        "objects": find_changed(run),
     }
 
 
-def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDArray[np.float64]]]:
-    """Return selections and outcomes of the rounds, as the estimators take them."""
-    return [item.known for item in known], [item.outcome for item in known]
+def sample_of(known: Sequence[LabelledRound], history: History = NO_HISTORY) -> Sample:
+    """Return the rounds with their outcomes."""
+    return join([item.known for item in known], [item.outcome for item in known], history=history)
 
 
 def _sequence(known: Sequence[LabelledRound], circumstances: Circumstances) -> AnytimeInterval:
     """Return the confidence sequence so far; its ``reason`` names the labels that it leaves out."""
     counted = list(known)
     # It follows the draws in their order, so a label does not count before those of earlier draws.
-    if any(item.missing and item.nonresponse for item in known) or draw_sequence(*sample_of(known)) is None:
+    if any(item.missing and item.nonresponse for item in known) or draw_sequence(sample_of(known)) is None:
         counted = whole_rounds(known)
     level, reason = circumstances.level, None
-    bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": SPENDING}
+    bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "method": SPENDING}
     if counted:
-        found = whenever_stopped(circumstances, confidence_sequence(*sample_of(counted), level))
-        bounds = {"low": found.low, "high": found.high, "interval": found.interval}
+        found = whenever_stopped(circumstances, confidence_sequence(sample_of(counted), level))
+        bounds = {"low": found.low, "high": found.high, "method": found.method}
     if len(counted) < len(known):
         reason = f"it only includes complete rounds, and round {known[len(counted)].number} still needs labels"
     return AnytimeInterval(**bounds, level=level, reason=reason)
@@ -261,7 +356,8 @@ def _assisted(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], circumstances: Circumstances
 ) -> AssistedEstimate:
     sample = sample_of(known)
-    predicts = next((part.method for part in sample[0] if part.design.prediction is not None), None)
+    selections = sample.rounds.selections
+    predicts = next((part.method for part in selections if part.design.prediction is not None), None)
     if predicts:
         raise SpecError(
             f"--assist adds a prediction of the outcomes, and the estimate of {predicts} already uses one; "
@@ -272,8 +368,8 @@ def _assisted(
             "--assist uses the confidence of the model to predict outcomes, and a regression has none; remove --assist"
         )
     confidence = feature_store.read_column(run, "confidence").astype(np.float64)
-    strength = tuned_strength(*sample, confidence)
-    found = assist_rounds(*sample, confidence, circumstances.own_level, strength)
+    strength = tuned_strength(sample, confidence)
+    found = assisted_estimate(sample, confidence, circumstances.own_level, strength)
     return AssistedEstimate(**stated(circumstances.statement(found).estimate, rounds), strength=strength)
 
 
@@ -286,15 +382,17 @@ def _mean_cost(numbers: RunNumbers, accuracy: Estimate, costs: Costs, level: flo
 
 def _second_opinions(run: Run, known: Sequence[LabelledRound], level: float) -> SecondOpinions | None:
     """Estimate the disagreement of second opinions on labelled examples; None if there are none."""
-    twice = [~np.isnan(item.disagreement) for item in known]
-    differences = [item.disagreement[has] for item, has in zip(known, twice, strict=True)]
-    if not any(map(len, differences)):
+    differences = np.concatenate([item.disagreement for item in known])
+    twice = ~np.isnan(differences)
+    if not twice.any():
         return None
+    agreement, differences = measure_agreement(run), differences[twice]
     return SecondOpinions(
-        examples=sum(map(len, differences)),
-        differ=sum(int(np.count_nonzero(part)) for part in differences),
-        disagreement=disagreement([item.known for item in known], twice, differences, level),
-        alpha=measure_agreement(run).alpha,
+        examples=len(differences),
+        differ=int(np.count_nonzero(differences)),
+        disagreement=disagreement(sample_of(known).rounds, twice, differences, level),
+        alpha=agreement.alpha,
+        pairs=agreement.pairs,
     )
 
 
@@ -308,11 +406,12 @@ def _label_noise(rounds: Sequence[LabelledRound], circumstances: Circumstances, 
         low=low,
         high=high,
         level=circumstances.level,
-        interval=f"{found.interval} widened for label noise",
+        method=f"{found.method} widened for label noise",
         examples=opinions.examples,
         differ=opinions.differ,
         disagreement=min(max(opinions.disagreement.value, 0.0), 1.0),
         disagreement_high=opinions.disagreement.high,
         alpha=opinions.alpha,
+        pairs=list(opinions.pairs),
         reason=reason_of(found.reason, rounds),
     )

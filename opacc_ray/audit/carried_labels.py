@@ -1,43 +1,63 @@
-"""First round of a grown pool: the labels of the run before for what is as it was, and a draw from what is not.
+"""Labels that leave their run: carried to the next run of a pool that grew, or exported as training data.
 
-The labels are those of a sample with known probabilities, of the part of the pool that both runs have in common
-(:mod:`opacc_ray.designs.grown`). Examples that are gone take their labels with them. The part that is new or changed
-has a draw of its own, with the share of the budget that it has of the pool, at least :data:`LEAST` examples.
+**Carried** labels are those of a sample with known probabilities, of the part of the pool that both runs have in common
+(:mod:`opacc_ray.designs.inclusion_probability`). Examples that are gone take their labels with them. The part that is
+new or changed has a draw of its own, with the share of the budget that it has of the pool, at least :data:`LEAST`
+examples.
+
+**Exported** examples are remembered: they cannot judge the model that learned them.
+
+    id, uri, label, prediction, outcome, weight
+
+``weight`` is the number of examples of the pool that the label stands for in the estimate. A model that is trained with
+these weights sees failures as often as the pool has them; without weights it sees them as often as they were drawn.
 """
 
+import csv
+import io
 import json
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.prior_knowledge import LEARNED_FROM, read_history
-from opacc_ray.designs.grown import CARRIED, NEW, OLD, Grown
-from opacc_ray.designs.inclusion_probability import InclusionProbability
+from opacc_ray.designs.inclusion_probability import CARRIED, NEW, OLD, Grown, InclusionProbability
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
-from opacc_ray.errors import OpaccError, counted
-from opacc_ray.estimators.rounds import late_labels, linear_estimator
+from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
+from opacc_ray.estimation.fit import trusted_share
+from opacc_ray.estimation.sample import Rounds
 from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.labels.formats.csv_file import spreadsheet_safe
 from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.label_actions import import_labels, list_answers
-from opacc_ray.labels.label_documents import LabelAction
+from opacc_ray.labels.label_documents import ExportedLabels, LabelAction
 from opacc_ray.labels.label_log import outcome_of, read_log
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_labelled, read_rounds, reason_of
-from opacc_ray.parts.subset import subset
-from opacc_ray.parts.view import View
+from opacc_ray.labels.labelled_rounds import (
+    LabelledRound,
+    having_labels,
+    read_known,
+    read_labelled,
+    read_rounds,
+    reason_of,
+    weights_of,
+)
+from opacc_ray.lake.store_uris import write_object
+from opacc_ray.parts.view import View, subset
 from opacc_ray.pool import Pool
 from opacc_ray.runs import feature_store
+from opacc_ray.runs.commit_log import Happening
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Draw, Taught
 from opacc_ray.runs.series import grown_from, output_of, run_beside, runs_of
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import Report
 from opacc_ray.samplers.neyman.failure_model import predict_failure
-from opacc_ray.samplers.neyman.regression import trusted_share
 from opacc_ray.samplers.neyman.sampling import signals_for
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection
@@ -73,7 +93,7 @@ def choose_first(
     """
     sample, newest_first = run.spec.sample, runs_of(run.spec.output, run.spec.name)[0][::-1]
     carried = None
-    if not (sample.fresh or sample.budget is None or sample.models or sample.replicates):
+    if not (sample.fresh or sample.budget is None or sample.models):
         try:
             carried = _find_carried(run, newest_first)
         except OpaccError as error:
@@ -122,11 +142,9 @@ def _tell_other_labels(run: Run, newest_first: Sequence[Run]) -> None:
         same = before.header.pool.digest == run.header.pool.digest and before.spec.model == run.spec.model
         if same and before.uri != run.uri and (labels := read_labelled(before)):
             log.warning(
-                "%s has %s of the same pool, which this run does not use: its spec has another budget, method or seed. "
-                "To go on with them: opacc next %s",
-                before.name,
-                counted(len(labels), "label"),
-                before.uri,
+                "%s has %s of the same pool: `opacc next %s` goes on with them, and `opacc labels import %s %s` takes "
+                "those of examples that are chosen here",
+                *(before.name, counted(len(labels), "label"), before.uri, run.uri, before.uri),
             )
             return
 
@@ -136,7 +154,7 @@ def _carried(run: Run, before: Run, rounds: list[LabelledRound]) -> Carried | No
     if not known:
         return None
     strange = next((part.method for part in known if not isinstance(part.design, _DESIGNS)), None)
-    late = late_labels(known)
+    late = Rounds(known).late
     if strange or late or not all(part.design.is_distinct for part in known):
         reason = late or f"a sample by {strange or known[0].method} does not keep its probabilities"
         log.info("the labels of %s are not carried over: %s", before.name, reason)
@@ -161,7 +179,7 @@ def _carried(run: Run, before: Run, rounds: list[LabelledRound]) -> Carried | No
             *(counted(len(ids), "label"), before.name),
         )
         return None
-    weights = linear_estimator(known).weights[kept]
+    weights = Rounds(known).weights[kept]
     probability = np.minimum(1 / (known[0].pool_size * weights), 1.0)
     index = np.array([places[ids[row]] for row in kept], dtype=np.int64)
     names, texts = [ids[row] for row in kept], [truth[row] for row in kept]
@@ -210,7 +228,7 @@ def _choose(run: Run, carried: Carried, num: int, progress: Report) -> Selection
     }
     if carried.reason:
         facts["reason"] = f"of the labels carried over from {carried.run.name}, {carried.reason}"
-    made = drawn.parameters if drawn is not None else _as_json(parameters)
+    made = drawn.parameters if drawn is not None else json.loads(json.dumps(asdict(parameters)))
     said = dict(drawn.facts) if drawn is not None else {}
     return Selection(
         method=sample.method,
@@ -222,12 +240,6 @@ def _choose(run: Run, carried: Carried, num: int, progress: Report) -> Selection
         design=design,
         facts=said | {CARRIED: facts},
     )
-
-
-def _as_json(parameters: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return dict(json.loads(json.dumps(asdict(parameters))))
 
 
 def _outcomes(run: Run, carried: Carried) -> NDArray[np.float64]:
@@ -242,7 +254,7 @@ def _history(run: Run, carried: Carried, failure: NDArray[np.float64]) -> Histor
     """Return what is known before the draw: the run's history, and the carried labels."""
     rows: dict[str, Any] = feature_store.read_rows(run, LEARNED_FROM, carried.places)
     known = read_history(run)
-    return replace(known, labelled=[*known.labelled, (Pool(**rows), 1 - failure)])
+    return replace(known, labelled=[*known.labelled, {"pool": Pool(**rows), "outcomes": 1 - failure}])
 
 
 def _predicted(
@@ -252,7 +264,7 @@ def _predicted(
     mean = np.full(view.size, (failure.sum() + 0.5) / (len(failure) + 1))
     if not learns:
         return mean, np.zeros(len(places))
-    forecast, share = predict_failure(signals_for(view, parameters, NO_HISTORY), places, failure), None
+    forecast = predict_failure(signals_for(view, parameters, NO_HISTORY), places, failure)
     share = trusted_share(len(places))
     return share * forecast.failure + (1 - share) * mean, np.clip(share * forecast.leverage, 0, 1)
 
@@ -312,7 +324,7 @@ def _counts(run: Run, id: str) -> bool:
 
 
 def _labels_of(run: Run) -> dict[str, str]:
-    """Return the labels of a run's main track, by id."""
+    """Return the labels of a run, by id."""
     rounds = having_labels(read_rounds(run))
     return {name: text for item in rounds for name, text in zip(item.known.ids, item.truth, strict=True)}
 
@@ -324,3 +336,70 @@ def describe(facts: dict[str, Any], drawn: int) -> str:
     left = f"; {counted(lost, 'other')} do not, whose files changed or are gone" if lost else ""
     more = f"{counted(drawn, 'example')} drawn from the {counted(facts['new'], 'new or changed one')}"
     return f"{labels} of {facts['run']} still count, for {100 * facts['share']:.1f} % of the pool{left}; {more}"
+
+
+COLUMNS = ("id", "uri", "label", "prediction", "outcome", "weight")
+
+
+def export_failures(run: Run, file: str) -> ExportedLabels:
+    """Write the labelled mispredictions of a run as a CSV file; see :func:`export_training`."""
+    return export_training(run, file, only_failures=True)
+
+
+def export_training(run: Run, file: str, *, only_failures: bool = False) -> ExportedLabels:
+    """Write all labelled examples of a run as a CSV file, or ``only_failures``.
+
+    The ids are kept in the log of the run, so that :func:`taught_ids` finds them. Raises SpecError if ``file`` has
+    another suffix; LabelError if there is no such example, or labels are in conflict.
+    """
+    if not file.lower().endswith(".csv"):
+        raise SpecError(f"{file}: training data are a CSV file; give a name such as training.csv")
+    known = read_known(run)
+    rows = _rows(run, known, only_failures=only_failures)
+    if not rows:
+        labels = counted(sum(len(item.truth) for item in known), "label")
+        raise LabelError(f"none of the {labels} of {run.uri} is a misprediction; give --to training for the others")
+    sink = io.StringIO()
+    table = csv.writer(sink, lineterminator="\n")
+    table.writerows([COLUMNS, *([spreadsheet_safe(text) for text in row] for row in rows)])
+    written = write_object(file, sink.getvalue().encode())
+    taught = Taught(ids=[row[0] for row in rows])
+    run.log.append(lambda commits: Happening([taught]))
+    notes = [
+        f"{sum(float(row[4]) < 1 for row in rows)} of them are mispredicted",
+        "train on them, audit the new model on a fresh draw, and compare both (docs/guide.md)",
+    ]
+    tool = "failures" if only_failures else "training"
+    return ExportedLabels(run=run.uri, tool=tool, to=written, examples=len(rows), notes=notes)
+
+
+def taught_ids(runs: Sequence[Run]) -> set[str]:
+    """Return the ids of examples that were exported as training data from one of the runs."""
+    return {id for run in runs for commit in run.commits for item in commit.documents(Taught) for id in item.ids}
+
+
+def drawn_after_export(run: Run, others: Sequence[Run]) -> bool:
+    """Return whether all rounds of a run were drawn after the last export of training data.
+
+    False if neither the run nor one of the others exported any.
+    """
+    own = [commit.number for commit in run.commits for _ in commit.documents(Taught)]
+    theirs = [commit.at for other in others for commit in other.commits for _ in commit.documents(Taught)]
+    drawn = [run.logged(Draw, number)[-1][0] for number in run.rounds()]
+    if not own and not theirs:
+        return False
+    return all(commit.number > max(own, default=0) and commit.at >= max(theirs, default="") for commit in drawn)
+
+
+def _rows(run: Run, known: Sequence[LabelledRound], *, only_failures: bool) -> list[list[str]]:
+    """Return a row of COLUMNS for each example once, in the order of the rounds."""
+    weight, size, found = weights_of(known), run.read_selection(known[0].number).pool_size, dict[str, list[str]]()
+    for item in known:
+        chosen = run.read_chosen(item.number)
+        uris = dict(zip(chosen.ids, chosen.uris, strict=True))
+        answers = zip(item.known.ids, item.truth, item.predicted, item.outcome.tolist(), strict=True)
+        for id, truth, predicted, outcome in answers:
+            if outcome < 1 or not only_failures:
+                stands_for = f"{weight[id] * size:.6g}" if id in weight else ""
+                found[id] = [id, uris.get(id, ""), truth, predicted, f"{outcome:g}", stands_for]
+    return list(found.values())

@@ -10,12 +10,12 @@ actor without a GPU reads and computes on the same CPU; with a GPU, it reads whi
 
 import math
 import os
+import time
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from opacc_ray.audit.growth import features_before
 from opacc_ray.audit.prior_knowledge import check_history
 from opacc_ray.audit.sanity import check_model
 from opacc_ray.audit.several_models import check_models
@@ -26,22 +26,22 @@ from opacc_ray.extract.content_digest import code_of, plan_set
 from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.shards import find_repeated, hashes_of
 from opacc_ray.extract.slice_columns import try_slices
-from opacc_ray.extract.trial import Pace, measure_pace
-from opacc_ray.extract.user_process import call
+from opacc_ray.extract.trial import SECONDS, Pace, measure_pace
+from opacc_ray.extract.user_code import call
 from opacc_ray.labels.shown_rows import try_shown
-from opacc_ray.lake.examples import Columns, Plan
-from opacc_ray.lake.formats import has_rows
+from opacc_ray.lake.examples import Columns, Plan, ids_of
+from opacc_ray.lake.formats import has_rows, webdataset
 from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
 from opacc_ray.lake.pools import read_rows
-from opacc_ray.lake.row_examples import ids_of
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import open_store
+from opacc_ray.packages import require
 from opacc_ray.runs.feature_store import read_listing
 from opacc_ray.runs.identity import checked_weights, located
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.series import PoolChanges, changes_since, run_beside
+from opacc_ray.runs.series import PoolChanges, changes_since, features_before, run_beside
 from opacc_ray.samplers import parse_parameters
-from opacc_ray.spec import SURPRISE, ActorRange, Spec, open_pool, plan_pool, rules_of
+from opacc_ray.spec import SURPRISE, Spec, open_pool, plan_pool, rules_of
 
 Found = TypeVar("Found")
 
@@ -49,7 +49,7 @@ MOST_IDS = 5_000_000
 """Examples whose ids are compared before a run, which takes some seconds."""
 
 
-class Check(Part):
+class SpecCheck(Part):
     """One check."""
 
     name: str = Field(
@@ -59,14 +59,56 @@ class Check(Part):
     found: str = Field(description="the finding, or the problem and its fix")
 
 
+class Requests(Part):
+    """Requests to storage."""
+
+    list: int = Field(ge=0, description="pages of listings")
+    read: int = Field(ge=0, description="reads of the pool's files, or of ranges of them")
+    write: int = Field(ge=0, description="objects that are written")
+
+
+class MeasuredPace(Part):
+    """Measured pace of some batches on this machine, in seconds per example."""
+
+    examples: int = Field(ge=1, description="measured examples")
+    reading: float = Field(ge=0, description="reading, decoding and the transform, including waiting")
+    reading_cpu: float = Field(ge=0, description="CPU time of reading")
+    computing: float = Field(ge=0, description="computing the model")
+    device: str = Field(description="device of the model: cpu or cuda")
+
+
+class RunPlan(Part):
+    """Forecast of the resources for a run."""
+
+    files: int = Field(ge=1, description="files of the pool, and of the reference if there is one")
+    shards: int = Field(ge=1, description="units of work")
+    examples: int = Field(ge=1, description="examples of both")
+    estimated: bool = Field(description="whether the number of examples is an estimate, because metadata lack it")
+    requests: Requests = Field(description="requests to storage")
+    bytes_read: int = Field(ge=0, description="bytes read from the pool")
+    bytes_written: int = Field(ge=0, description="bytes of features written")
+    actors: int = Field(ge=1, description="number of actors, each with one copy of the model")
+    hours: float = Field(ge=0, description="hours of extraction, without start-up")
+    memory_actor: int = Field(ge=0, description="maximum bytes of one actor")
+    memory_driver: int = Field(ge=0, description="approximate bytes of the driver")
+    pool_changes: PoolChanges | None = Field(
+        default=None, description="objects, compared with the run whose features are taken; the rest is for new ones"
+    )
+    pace: MeasuredPace = Field(description="the measured pace")
+    left_out: list[str] = Field(
+        description="features without a time forecast, because they are compared with a reference"
+    )
+
+
 class SpecChecks(Document):
     """All checks of a spec before anything is extracted."""
 
     format: Literal["opacc-check/1"] = format_field("opacc-check/1")
     spec: str = Field(description="file of the spec")
     ok: bool = Field(description="whether all checks passed")
-    checks: list[Check] = Field(description="in order, without those that depend on a failed check")
+    checks: list[SpecCheck] = Field(description="in order, without those that depend on a failed check")
     warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
+    plan: RunPlan | None = Field(default=None, description="what a run will take; null unless asked for")
 
 
 def check_budget(spec: Spec, plan: Plan | None = None) -> str:
@@ -92,13 +134,24 @@ def check_pool(spec: Spec) -> Plan:
     return plan
 
 
-def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
-    """Run all checks of a valid spec from the file ``source``; returns them and the first failure."""
+def check(
+    spec: Spec, source: str, *, forecast: bool = False, actors: int | None = None
+) -> tuple[SpecChecks, OpaccError | None]:
+    """Run all checks of a valid spec from the file ``source``; returns them and the first failure.
+
+    With ``forecast``, also measure some batches, and forecast the resources of a run; without ``actors``, their number
+    is as in the spec, or as many as this machine can run. Raises SpecError for the forecast of a pool of features,
+    where nothing is computed.
+    """
+    if forecast and spec.pool.holds_features:
+        raise SpecError(f"{source}: the pool contains features, so there is nothing to plan; remove --plan")
     made = _Checks()
     plan = made.add("pool", lambda: plan_pool(spec.pool, spec.extract), _describe)
     made.add("budget", lambda: check_budget(spec, plan))
     if plan is not None and spec.pool.columns.id is not None and has_rows(spec.pool.format):
         made.add("ids", lambda: check_ids(spec, plan))
+    if plan is not None and spec.pool.format == "webdataset":
+        made.add("ids", lambda: check_members(spec, plan))
     compared = made.add("reference", lambda: reference.plan(spec), _describe) if spec.reads_reference else None
     if spec.sample.models:
         made.add("models", lambda: check_models(spec, plan))
@@ -110,11 +163,14 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
     if spec.manifest.show and plan is not None:
         made.add("shown", lambda: try_shown(spec))
     made.add("output", lambda: _try_output(spec.output))
-    tried = None
+    tried = planned = None
     if plan is not None and weighed is not None:
         tried = made.add("model", lambda: check_model(spec, plan, compared), lambda tried: tried.found)
-    warnings = tried.warnings if tried else []
-    return SpecChecks(spec=source, ok=made.failure is None, checks=made.checks, warnings=warnings), made.failure
+        if forecast and tried is not None:
+            planned = made.add("plan", lambda: plan_run(weighed, plan, compared, actors), _measured)
+    warnings = [*tried.warnings, *tried.of_some] if tried else []
+    checks = SpecChecks(spec=source, ok=made.failure is None, checks=made.checks, warnings=warnings, plan=planned)
+    return checks, made.failure
 
 
 def check_ids(spec: Spec, plan: Plan) -> str:
@@ -139,9 +195,21 @@ def check_ids(spec: Spec, plan: Plan) -> str:
     return f"{counted(sum(map(len, hashes)), 'id')}, each once"
 
 
+def check_members(spec: Spec, plan: Plan) -> str:
+    """Read the names of the members of tar files for some seconds; raises DataError if they make no whole examples."""
+    store, num, begun = open_pool(spec.pool), 0, time.monotonic()
+    for place, entry in enumerate(plan.entries):
+        for _ in webdataset.keys(store, entry):
+            num += 1
+            if time.monotonic() > begun + SECONDS:
+                part = f"the first {counted(num, 'example')} of {counted(len(plan.entries), 'tar file')}"
+                return f"{part}, to file {place + 1}; a run compares the others"
+    return f"{counted(num, 'example')} in {counted(len(plan.entries), 'tar file')}, each member once"
+
+
 class _Checks:
     def __init__(self) -> None:
-        self.checks: list[Check] = []
+        self.checks: list[SpecCheck] = []
         self.failure: OpaccError | None = None
 
     def add(self, name: str, work: Callable[[], Found], describe: Callable[[Found], str] = str) -> Found | None:
@@ -150,9 +218,9 @@ class _Checks:
             found = work()
         except OpaccError as error:
             self.failure = self.failure or error
-            self.checks.append(Check(name=name, ok=False, found=str(error)))
+            self.checks.append(SpecCheck(name=name, ok=False, found=str(error)))
             return None
-        self.checks.append(Check(name=name, ok=True, found=describe(found)))
+        self.checks.append(SpecCheck(name=name, ok=True, found=describe(found)))
         return found
 
 
@@ -168,6 +236,10 @@ def _weights(spec: Spec) -> str:
     return f"SHA-256 {spec.model.sha256}" if spec.model.sha256 else "loaded by the model's own code"
 
 
+def _measured(plan: RunPlan) -> str:
+    return f"{counted(plan.pace.examples, 'example')} measured on this machine"
+
+
 def _try_output(uri: str) -> str:
     store = open_store(uri)
     store.try_writing()
@@ -177,6 +249,9 @@ def _try_output(uri: str) -> str:
 LISTED = 1000
 """Keys in one page of a listing on S3."""
 
+BATCHES = 4
+"""Batches that are measured."""
+
 DRIVER_BASE = 350 << 20
 """Bytes of the driver's process with Ray and this package, without shards."""
 
@@ -184,70 +259,18 @@ PER_FILE, PER_SHARD = 700, 6000
 """Bytes of the driver for each listed file, and for each shard with its report."""
 
 
-class Requests(Part):
-    """Requests to storage."""
-
-    list: int = Field(ge=0, description="pages of listings")
-    read: int = Field(ge=0, description="reads of the pool's files, or of ranges of them")
-    write: int = Field(ge=0, description="objects that are written")
-
-
-class MeasuredPace(Part):
-    """Measured pace of some batches on this machine, in seconds per example."""
-
-    examples: int = Field(ge=1, description="measured examples")
-    reading: float = Field(ge=0, description="reading, decoding and the transform, including waiting")
-    reading_cpu: float = Field(ge=0, description="CPU time of reading")
-    computing: float = Field(ge=0, description="computing the model")
-    device: str = Field(description="device of the model: cpu or cuda")
-
-
-class RunPlan(Document):
-    """Forecast of the resources for a run."""
-
-    format: Literal["opacc-plan/1"] = format_field("opacc-plan/1")
-    spec: str = Field(description="file of the spec")
-    files: int = Field(ge=1, description="files of the pool, and of the reference if there is one")
-    shards: int = Field(ge=1, description="units of work")
-    examples: int = Field(ge=1, description="examples of both")
-    estimated: bool = Field(description="whether the number of examples is an estimate, because metadata lack it")
-    requests: Requests = Field(description="requests to storage")
-    bytes_read: int = Field(ge=0, description="bytes read from the pool")
-    bytes_written: int = Field(ge=0, description="bytes of features written")
-    actors: int = Field(ge=1, description="number of actors, each with one copy of the model")
-    hours: float = Field(ge=0, description="hours of extraction, without start-up")
-    memory_actor: int = Field(ge=0, description="maximum bytes of one actor")
-    memory_driver: int = Field(ge=0, description="approximate bytes of the driver")
-    pool_changes: PoolChanges | None = Field(
-        default=None, description="objects, compared with the run whose features are taken; the rest is for new ones"
-    )
-    pace: MeasuredPace = Field(description="the measured pace")
-    left_out: list[str] = Field(
-        description="features without a time forecast, because they are compared with a reference"
-    )
-
-
-def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: int = 4) -> RunPlan:
-    """Measure some batches and forecast the resources of the run.
-
-    ``source`` names the file of the spec. Without ``actors``, their number is as in the spec, or as many as this
-    machine can run. Batches of the first shards are measured. Raises the errors of the run, and SpecError for a pool
-    of features, where nothing is computed.
-    """
-    if spec.pool.holds_features:
-        raise SpecError(f"{source}: the pool contains features, so nothing is extracted; run it, it takes seconds")
+def plan_run(spec: Spec, pool: Plan, compared: Plan | None = None, actors: int | None = None) -> RunPlan:
+    """Measure some batches of the first shards and forecast the resources of the run; raises the errors of the run."""
     spec = located(spec)
-    pool = check_pool(spec)
-    spec = checked_weights(spec)
-    compared = reference.plan(spec)
     compares = (*SURPRISE, *(("coverage",) if "ranges" in spec.compares_with() else ()))
     names = tuple(name for name in spec.features() if name not in compares)  # those that need no reference
     job = Extraction(spec, spec.pool, names, open_store(spec.output))
-    from opacc_ray.extract.torch_model import has_gpu  # imports torch
+    require("a forecast", "torch")
+    from opacc_ray.extract.torch_model import has_gpu
 
     device = "cuda" if has_gpu() else "cpu"
-    pace = call(measure_pace, job, pool.shards, num_batches, device, seconds=spec.extract.shard_timeout)
-    planned = _planned(spec, source, [pool, *([compared] if compared else [])], pace, device, actors)
+    pace = call(measure_pace, job, pool.shards, BATCHES, device, seconds=spec.extract.shard_timeout)
+    planned = _planned(spec, [pool, *([compared] if compared else [])], pace, device, actors)
     code = code_of(spec)
     before = features_before(spec, pool, plan_set(spec, pool, compared, code), code)
     return planned if before is None else _after_growth(planned, run_beside(open_store(spec.output), before), pool)
@@ -267,7 +290,7 @@ def _after_growth(planned: RunPlan, before: Run | None, pool: Plan) -> RunPlan:
     return planned.model_copy(update=update)
 
 
-def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str, actors: int | None) -> RunPlan:
+def _planned(spec: Spec, plans: list[Plan], pace: Pace, device: str, actors: int | None) -> RunPlan:
     shards = sum(len(plan.shards) for plan in plans)
     entries = [entry for plan in plans for entry in plan.entries]
     size = spec.extract.shard_size  # without metadata, as many examples as fit in the shards
@@ -276,7 +299,6 @@ def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str
     # Reading and computing overlap, as far as they have own processors.
     seconds = max(pace.read, pace.compute + (pace.read_cpu if device == "cpu" else 0))
     return RunPlan(
-        spec=source,
         files=len(entries),
         shards=shards,
         examples=examples,
@@ -284,13 +306,13 @@ def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str
         requests=Requests(
             list=sum(math.ceil(len(plan.entries) / LISTED) + 1 for plan in plans),
             read=sum(max(1, 2 * len(shard.pieces) or len(shard.entries)) for plan in plans for shard in plan.shards),
-            write=shards + 2 * len(plans),
+            write=shards + at_work + 2 * len(plans),
         ),
         bytes_read=sum(entry.size for entry in entries),
         bytes_written=examples * pace.feature_bytes + shards * pace.file_bytes,
         actors=at_work,
         hours=examples * seconds / at_work / 3600,
-        memory_actor=actor_bytes(spec, pace, _readers(spec, device)),
+        memory_actor=actor_bytes(spec, pace, 1 if device == "cpu" else 16),
         memory_driver=DRIVER_BASE + PER_FILE * len(entries) + PER_SHARD * shards,
         pace=MeasuredPace(
             examples=pace.examples,
@@ -316,12 +338,4 @@ def actor_bytes(spec: Spec, pace: Pace, readers: int) -> int:
 def _actors(spec: Spec) -> int:
     """Return the number of actors: as in the spec, or as many as this machine can run."""
     asked = spec.extract.actors
-    room = max(1, (os.cpu_count() or 1) // spec.extract.threads_per_actor)
-    if isinstance(asked, ActorRange):
-        return max(asked.min, min(room, asked.max or room))
-    return room if asked == "auto" else asked
-
-
-def _readers(spec: Spec, device: str) -> int:
-    asked = spec.extract.readers
-    return asked if asked != "auto" else 1 if device == "cpu" else 16
+    return max(1, (os.cpu_count() or 1) // spec.extract.threads_per_actor) if asked == "auto" else asked

@@ -9,28 +9,36 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.audit.accuracy import basis_of, circumstances_of, sample_of, with_labels
-from opacc_ray.audit.exported_training import drawn_after_export, taught_ids
+from opacc_ray.audit.accuracy import basis_of, circumstances_of, with_labels
+from opacc_ray.audit.carried_labels import drawn_after_export, taught_ids
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.audit.run_numbers import checked_metric, class_names
 from opacc_ray.audit.several_models import check_comparable, histories, open_views, outcomes_of_all
+from opacc_ray.audit.stages import extract
+from opacc_ray.audit.verbs import start
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.metrics import ACCURACY
-from opacc_ray.estimators.model_comparison import SeveralModels
-from opacc_ray.estimators.statement import Allowance
-from opacc_ray.labels.label_log import Score, read_log
+from opacc_ray.estimation.adjustments import Allowance
+from opacc_ray.estimation.estimate import compare_by, compare_outcomes
+from opacc_ray.estimation.fit import uses_regression
+from opacc_ray.estimation.model_comparison import SeveralModels
+from opacc_ray.estimation.numbers import KnownPool
+from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.sample import join
+from opacc_ray.extract import user_code
+from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds, stated
+from opacc_ray.metrics.metric import ACCURACY, parse_metric
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import Basis, StatedEstimate
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import runs_on_pool
 from opacc_ray.samplers import parse_parameters
-from opacc_ray.samplers.estimate import compare as compare_outcomes
-from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample, compare_by
-from opacc_ray.samplers.neyman.regression import uses_regression
+from opacc_ray.samplers.base import unreported
 from opacc_ray.selection import Selection
+from opacc_ray.spec.predictions_table import is_table
+from opacc_ray.spec.table_spec import spec_of_other_model
 
 
 class ComparedModel(Part):
@@ -60,7 +68,6 @@ class ModelComparison(Basis, Document):
     """The model of a run beside others on the same pool, by the labels of the run."""
 
     format: Literal["opacc-comparison/1"] = format_field("opacc-comparison/1")
-    other: str = Field(description="URI of the other run, the first one given")
     same_listing: bool = Field(description="whether all pools were listed alike; else examples match by their ids")
     taught: int = Field(
         default=0,
@@ -87,16 +94,18 @@ class ModelComparison(Basis, Document):
     estimate_allows_for: list[Allowance] = Field(
         default=[], description="what the interval of `opacc estimate` includes, and those of a comparison do not"
     )
-    first: StatedEstimate = Field(description="accuracy, or metric, of the model of the run")
-    second: StatedEstimate = Field(description="accuracy, or metric, of the other model")
-    difference: StatedEstimate = Field(description="first - second, in [-1, 1]")
-    num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
-    num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
-    num_unlike: int | None = Field(
-        default=None, ge=0, description="examples of the pool on which the two say different things; null: not known"
-    )
-    models: list[ComparedModel] = Field(default=[], description="all models, that of the run first")
-    differences: list[ComparedPair] = Field(default=[], description="all pairs of them")
+    models: list[ComparedModel] = Field(min_length=2, description="all models, that of the run first")
+    differences: list[ComparedPair] = Field(min_length=1, description="all pairs of them")
+
+
+def open_other(run: Run, uri: str) -> Run:
+    """Open the run of another model; of a file of its predictions for the same pool, make one that draws no sample."""
+    if not is_table(uri):
+        return Run.open(uri)
+    with user_code.isolated():
+        other, stages = start(spec_of_other_model(uri, run.spec))
+        extract(stages, unreported)
+    return other
 
 
 def compare(
@@ -104,8 +113,6 @@ def compare(
     *others: Run,
     level: float = 0.95,
     partial: bool = False,
-    conflict: str | None = None,
-    score: Score | None = None,
     metric: str = ACCURACY,
 ) -> ModelComparison:
     """Compare the accuracy of a run's model with other models on the same pool, using the labels of the run.
@@ -122,20 +129,15 @@ def compare(
     """
     for other in others:
         check_comparable(run.spec.model, run.uri, other)
-    score = score or read_log(run).score
-    rounds = read_rounds(run, conflict=conflict, score=score)
+    rounds, score = read_rounds(run), read_log(run).score
     known = with_labels(run, rounds, partial)
     outcomes = outcomes_of_all(known, run, others, score)
     predicted, measure = False, {} if metric == ACCURACY else {"measure": metric}
     if metric == ACCURACY:
-        found, predicted = _compared(run, others, sample_of(known)[0], outcomes, level)
+        found, predicted = _compared(run, others, [item.known for item in known], outcomes, level)
     else:
         found = _compared_by(metric, run, others, known, outcomes, level)
     uris = [run.uri, *(other.uri for other in others)]
-
-    def statement(index: int) -> StatedEstimate:
-        return StatedEstimate(**stated(found.models[index], rounds))
-
     pairs = [
         ComparedPair(
             first=uris[item.first],
@@ -149,15 +151,14 @@ def compare(
     ]
     return ModelComparison(
         **basis_of(run, rounds) | measure,
-        **pairs[0].model_dump(exclude={"first", "second"}),
-        other=others[0].uri,
         **_learned(run, others, rounds, known, outcomes if metric == ACCURACY else None, level),
         same_listing=all(run.header.pool.digest == other.header.pool.digest for other in others),
         predicted=predicted,
         estimate_allows_for=list(circumstances_of(run, known, level).statement(found.models[0]).allows_for),
-        first=statement(0),
-        second=statement(1),
-        models=[ComparedModel(run=uri, accuracy=statement(m), best=found.best[m]) for m, uri in enumerate(uris)],
+        models=[
+            ComparedModel(run=uri, accuracy=StatedEstimate(**stated(model, rounds)), best=best)
+            for uri, model, best in zip(uris, found.models, found.best, strict=True)
+        ],
         differences=pairs,
     )
 
@@ -171,8 +172,12 @@ def _learned(
     level: float,
 ) -> dict[str, Any]:
     """Return the fields on examples that models may have learned; ``outcomes`` is None for another metric."""
-    if all(_is_same_model(run, other) for other in others):  # which did not learn from its own labels
-        return {"taught": 0, "fresh": False}
+    digest = run.header.model.sha256
+    if all(run.uri == own.uri or (digest is not None and digest == own.header.model.sha256) for own in others):
+        return {"taught": 0, "fresh": False}  # it is the same model, which did not learn from its own labels
+    models, uris = [own.spec.model for own in (run, *others)], {own.uri for own in (run, *others)}
+    siblings = (own for own in runs_on_pool(run) if own.uri not in uris and own.spec.model in models)
+    others = [*others, *siblings]  # another run of a compared model may have exported labels as well
     taught = taught_ids([run, *others])
     if not taught:
         return {"taught": 0, "fresh": False}
@@ -182,15 +187,10 @@ def _learned(
         "fresh": drawn_after_export(run, others),
         "num_unlearned": num,
     }
-    if found["fresh"] and num and len(others) == 1 and outcomes is not None:
+    if found["fresh"] and num and len(models) == 2 and outcomes is not None:
         own = difference_without(taught, num, known, outcomes, level)
         found["unlearned"] = StatedEstimate(**stated(own, rounds))
     return found
-
-
-def _is_same_model(run: Run, other: Run) -> bool:
-    digest = run.header.model.sha256
-    return run.uri == other.uri or (digest is not None and digest == other.header.model.sha256)
 
 
 def difference_without(
@@ -204,7 +204,7 @@ def difference_without(
 
     If both had equal outcomes on the taught ones, it would be N / num times the difference on the whole pool.
     """
-    selections = sample_of(known)[0]
+    selections = [item.known for item in known]
     marks = (np.array([id in taught for id in item.known.ids], dtype=bool) for item in known)
     equal = [np.where(mark, own[0], own) for mark, own in zip(marks, outcomes, strict=True)]
     whole, scale = compare_outcomes(selections, equal, level).differences[0].difference, selections[0].pool_size / num
@@ -222,7 +222,7 @@ def difference_by(
     check_comparable(run.spec.model, run.uri, other)
     outcomes = outcomes_of_all(known, run, [other], read_log(run).score)
     if metric == ACCURACY:
-        found, _ = _compared(run, [other], sample_of(known)[0], outcomes, level)
+        found, _ = _compared(run, [other], [item.known for item in known], outcomes, level)
     else:
         found = _compared_by(metric, run, [other], known, outcomes, level)
     return found.differences[0].difference
@@ -258,7 +258,9 @@ def _compared_by(
     level: float,
 ) -> SeveralModels:
     """Return the comparison of a metric."""
-    classes, selections = class_names(run), sample_of(known)[0]
+    if parse_metric(metric).is_error:
+        raise SpecError(f"--metric {metric} is not compared between models; estimate it for each, or remove it")
+    classes, selections = class_names(run), [item.known for item in known]
     if classes is None or not run.spec.model.has_classes:
         raise SpecError(f"--metric {metric} needs the names of the classes; give them in model.classes, or remove it")
     asked = checked_metric(metric, classes)
@@ -269,7 +271,7 @@ def _compared_by(
             raise DataError(f"--metric {metric} needs runs on the same examples in the same order; remove it")
         rows = zip(zip(*outcomes, strict=True), histories(read_history(run), len(others)), said, views, strict=True)
         models = [
-            MetricEstimates(Sample(selections, own, truth, history), predicted.astype(np.int32), classes, {}, view)
+            (KnownPool(view, predicted.astype(np.int32), classes), join(selections, own, truth=truth, history=history))
             for own, history, predicted, view in rows
         ]
         return compare_by(asked, models, level)

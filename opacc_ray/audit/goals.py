@@ -1,35 +1,33 @@
 """Goals of `opacc next --until`: whether the interval of a number is narrow enough, and how many labels it still takes.
 
 The accuracy, a metric, or either in slices or classes: the widest interval of these decides. Every number stops by the
-rule of :mod:`opacc_ray.estimators.interim_analyses`, with half the width of its own interval as h, and as m the events
-that this interval rests on (:meth:`opacc_ray.estimators.class_totals.ClassTotals.met`). Once a goal is reached, all
+rule of :mod:`opacc_ray.estimation.sequential`, with half the width of its own interval as h, and as m the events
+that this interval rests on (:meth:`opacc_ray.estimation.class_totals.ClassTotals`). Once a goal is reached, all
 numbers of the run are stated at the level of interim analyses, because the stop depends on the labels of all of them.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from opacc_ray.audit import verbs
-from opacc_ray.audit.accuracy import accuracy_of, circumstances_of, sample_of, whole_rounds, with_labels
-from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, open_for_estimates
+from opacc_ray.audit.accuracy import circumstances_of, measure_accuracy, whole_rounds, with_labels
+from opacc_ray.audit.run_numbers import checked_metric, class_names, open_for_estimates, run_numbers
 from opacc_ray.errors import LabelError, SpecError, shown
-from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
-from opacc_ray.estimators.interim_analyses import InterimAnalysis, advice, analyse, forecast, interim_level, labels_for
-from opacc_ray.estimators.metrics import ACCURACY, Metric, parse_metric
-from opacc_ray.estimators.statement import baseline
+from opacc_ray.estimation.adjustments import baseline
+from opacc_ray.estimation.class_totals import Interim
+from opacc_ray.estimation.result import Estimate, joined_reasons
+from opacc_ray.estimation.sequential import InterimAnalysis, advice, analyse, forecast, interim_level, labels_for
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds, reason_of
+from opacc_ray.metrics.metric import ACCURACY, Metric, parse_metric
 from opacc_ray.parts.view import View
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Goal, RoundLook
 from opacc_ray.samplers.base import Report, unreported
-from opacc_ray.samplers.metric_estimates import Interim
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, Slicing
 from opacc_ray.spec.model_spec import check_ratio
+from opacc_ray.spec.validation import read_share
 
 _OF_CLASSES = (BY_PREDICTION, BY_TRUTH)
 
@@ -90,14 +88,13 @@ def read_goal(text: str | float, by: str | None = None) -> tuple[float, Target]:
 
     ``by`` is as for :func:`read_target`.
     """
-    metric, _, width = str(text).strip().rpartition(" ")
     try:
-        half_width = float(width.removeprefix("±"))
-    except ValueError:
-        half_width = math.nan
-    if not 0 < half_width < 1:
-        raise SpecError(f"{shown(text)}: give a half-width between 0 and 1, such as 0.02 or 'f1@defect ±0.02'")
-    return half_width, read_target(metric.strip() or ACCURACY, by)
+        metric, half_width = read_share(str(text))
+    except ValueError as meant:
+        raise SpecError(
+            f"{shown(text)}: give a half-width between 0 and 1, such as 0.02 or 'f1@defect ±0.02'{meant}"
+        ) from None
+    return half_width, read_target(metric or ACCURACY, by)
 
 
 def read_target(metric: str = ACCURACY, by: str | None = None) -> Target:
@@ -107,7 +104,7 @@ def read_target(metric: str = ACCURACY, by: str | None = None) -> Target:
     """
     asked, (name, is_one, part) = parse_metric(metric), (by or "").partition("=")
     found = Target(asked, name or None, part if is_one else None)
-    if found.by is not None and asked.judges_confidence:
+    if found.by is not None and asked.is_of_pool:
         raise SpecError(f"{metric} is stated of the whole pool only; remove --by {by}")
     if found.by in _OF_CLASSES and asked.name != ACCURACY:
         raise SpecError(f"{found}: by {found.by} there is the accuracy; remove {metric}, or give slices")
@@ -121,6 +118,10 @@ def goal_on_classes(target: Target, classes: Sequence[str] | None) -> Target:
 
 def target_of(run: Run, target: Target) -> Target:
     """Return what a goal is about in a run; raises SpecError for a metric or a class that there is not."""
+    if target.metric.is_error:
+        raise SpecError(
+            f"a goal is a share, and {target} is in the unit of the prediction; give ±W alone for the score"
+        )
     if run.spec.model.counts is not None and target.metric.name != ACCURACY:
         check_ratio(target.metric, run.spec.model, "--until")
     elif not run.spec.model.has_classes and (target.metric.name != ACCURACY or target.by in _OF_CLASSES):
@@ -136,7 +137,6 @@ def next_until(
     budget: int | None = None,
     method: str | None = None,
     parameters: Mapping[str, Any] | None = None,
-    replicates: int | None = None,
     close: bool = False,
     progress: Report = unreported,
 ) -> Goal:
@@ -149,7 +149,7 @@ def next_until(
     goal = look_for_goal(run, half_width, target, close=close)
     if goal.reached:
         if close:
-            verbs.close(run)
+            verbs.close_round(run)
     else:
         by_neyman = (method or run.read_selection(run.rounds()[-1]).method) == "neyman"
         verbs.next_round(
@@ -157,7 +157,6 @@ def next_until(
             goal.sizes[0] if budget is None else budget,
             method=method,
             parameters=parameters,
-            replicates=replicates,
             serve=served(run, target) if by_neyman and not target.is_accuracy else None,
             close=close,
             progress=progress,
@@ -212,7 +211,7 @@ def look_for_goal(
         sizes=list(ahead.sizes),
         srs_labels=max(1, math.ceil(by_srs)),
         advice=advice(ahead, by_srs if rounds[-1].selection.method != "srs" else math.inf, looks[-1], pool_size),
-        earlier_goals=list(dict.fromkeys(_earlier_goals(run, target, half_width))),
+        earlier_goals=_earlier_goals(run, target, half_width),
     )
 
 
@@ -238,26 +237,29 @@ def look_at(
     whole = list(known) if close else whole_rounds(known)
     if not whole:
         raise LabelError(
-            f"round {known[0].number} of {run.title} needs {len(known[0].missing)} labels, and only complete "
+            f"round {known[0].number} of {run.uri} needs {len(known[0].missing)} labels, and only complete "
             "rounds count; import them, or give --close to continue without them"
         )
     if not target.is_accuracy:
         return _look_at_number(run, whole, level, target)
-    own = partial(accuracy_of, run)  # the estimate that the run reports
-    found = [analyse(*sample_of(whole[:k]), level, own) for k in range(1, len(whole) + 1)]
-    estimate = found[-1][1]
-    plain = baseline(*sample_of(whole), replace(estimate, level=level))
-    by_srs = InterimAnalysis(plain.n, max(plain.high - plain.low, 1e-9) / 2, found[-1][0].met)
-    return Looked(whole, [item for item, _ in found], estimate, by_srs)
+    looks = list[InterimAnalysis]()
+    for k in range(1, len(whole) + 1):
+        accuracy = measure_accuracy(run, whole[:k])
+        estimate = accuracy.estimate(interim_level(level))
+        looks.append(analyse(accuracy.sample, estimate))
+    plain = baseline(accuracy.sample, replace(estimate, level=level))
+    by_srs = InterimAnalysis(plain.n, max(plain.high - plain.low, 1e-9) / 2, looks[-1].met)
+    return Looked(whole, looks, estimate, by_srs)
 
 
 def _look_at_number(run: Run, whole: list[LabelledRound], level: float, target: Target) -> Looked:
     looks, own_level = list[InterimAnalysis](), interim_level(level)
-    with open_for_estimates(run, sample_of(whole)[0]) as view:
+    with open_for_estimates(run, [item.known for item in whole]) as view:
         slicings = target.slicings(view)
         for k in range(1, len(whole) + 1):
-            numbers = RunNumbers(run, whole[:k], whole[:k], view, slicings).estimates
-            labels = len(np.unique(np.concatenate([item.known.index for item in whole[:k]])))
+            numbers = run_numbers(run, whole[:k], whole[:k], view, slicings, [target.metric]).numbers
+            assert numbers.sample is not None
+            labels = numbers.sample.size
             part, found = target.choose(numbers.interim(target.metric, target.by, own_level))
             looks.append(_look(found, labels))
         plain = numbers.by_random_sample().interim(target.metric, target.by, level)
@@ -265,15 +267,14 @@ def _look_at_number(run: Run, whole: list[LabelledRound], level: float, target: 
 
 
 def _look(found: Interim, labels: int) -> InterimAnalysis:
-    return InterimAnalysis(labels, max(found.estimate.high - found.estimate.low, 1e-9) / 2, found.met)
+    return InterimAnalysis(labels, max(found.estimate.high - found.estimate.low, 1e-9) / 2, found.met())
 
 
-def _earlier_goals(run: Run, target: Target, half_width: float) -> Iterator[float | str]:
-    """Yield the other goals so far: half-widths of the accuracy, texts of other numbers."""
-    now = _goal_text(str(target), half_width)
-    for goal in run.goals().values():
-        yield from (own for own in (*goal.earlier_goals, _goal_text(goal.target, goal.half_width)) if own != now)
+def _earlier_goals(run: Run, target: Target, half_width: float) -> list[float | str]:
+    """Return the other goals so far, each once: half-widths of the accuracy, texts of other numbers."""
 
+    def text(target: str, half_width: float) -> float | str:
+        return half_width if target == ACCURACY else f"{target} ±{half_width:g}"
 
-def _goal_text(target: str, half_width: float) -> float | str:
-    return half_width if target == ACCURACY else f"{target} ±{half_width:g}"
+    goals = [own for goal in run.goals().values() for own in (*goal.earlier_goals, text(goal.target, goal.half_width))]
+    return [own for own in dict.fromkeys(goals) if own != text(str(target), half_width)]

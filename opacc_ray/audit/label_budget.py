@@ -1,5 +1,6 @@
 """Forecast how many labels an interval needs: by the confidences before any label, then by the labels so far."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
@@ -9,27 +10,61 @@ from pydantic import Field
 
 from opacc_ray.audit.accuracy import whole_rounds
 from opacc_ray.audit.goals import ACCURACY_OF_POOL, Target, goal_on_classes, look_at, look_for_goal, served, target_of
-from opacc_ray.audit.judge_budget import JudgeBudget, Prices, judge_budget
 from opacc_ray.audit.prior_knowledge import read_history
-from opacc_ray.audit.run_numbers import RunNumbers
+from opacc_ray.audit.run_numbers import coded_classes
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.interim_analyses import expected_half_width, planned_rounds, shrinkage_rate
-from opacc_ray.estimators.intervals import clipped
-from opacc_ray.estimators.metrics import ACCURACY, find_place
+from opacc_ray.estimation.forecast import (
+    NumberForecast,
+    forecast_labels,
+    forecast_method,
+    forecast_widths,
+    worth_of_judges,
+)
+from opacc_ray.estimation.intervals import clipped
+from opacc_ray.estimation.numbers import KnownPool, Numbers
+from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.sequential import expected_half_width, planned_rounds, shrinkage_rate
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.metrics.metric import ACCURACY, find_place
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Goal
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous
-from opacc_ray.samplers.metric_estimates import MetricEstimates
 from opacc_ray.samplers.neyman import Parameters
-from opacc_ray.samplers.neyman.forecast import NumberForecast, forecast_labels, forecast_method, forecast_widths
 from opacc_ray.spec.predictions_table import read_predictions, warn_without_confidence
+
+
+class Way(Part):
+    """One way to the goal: some calls of judges, and some labels."""
+
+    calls: int = Field(ge=0, description="calls of judges: values of their columns")
+    labels: int = Field(ge=1, description="total number of labels, as forecast")
+
+
+class JudgeBudget(Part):
+    """What the judges save, as forecast."""
+
+    present: Way = Field(description="with the judges as they are")
+    without: Way = Field(description="without judges")
+    complete: Way | None = Field(default=None, description="if every judge had judged every example; null if they have")
+
+
+def judge_budget(view: View, labels: int, previous: Previous, history: History) -> JudgeBudget | None:
+    """Return the ways to a goal that takes ``labels`` with the judges of a pool; None without judges."""
+    found = worth_of_judges(view, previous, history)
+    if found is None:
+        return None
+
+    def way(calls: int, ratio: float) -> Way:
+        return Way(calls=calls, labels=min(max(math.ceil(labels * ratio), 1), view.size))
+
+    every = view.size * len(view.judges(history.judges))
+    complete = None if found.complete is None else way(every, found.complete)
+    return JudgeBudget(present=way(found.calls, 1.0), without=way(0, found.without), complete=complete)
 
 
 class WidthPoint(Part):
@@ -91,7 +126,6 @@ class LabelBudget(Document):
         default=None, description="what the judges save; null without judges, and for other numbers than the accuracy"
     )
     course: WidthCourse | None = Field(default=None, description="half-widths by numbers of labels")
-    picture: str | None = Field(default=None, description="URI of the picture; null if none was requested")
 
 
 FIRST_ROUND = 0.1
@@ -99,9 +133,6 @@ FIRST_ROUND = 0.1
 
 POINTS, REACH = 16, 4
 """Number of forecasts, and the least multiple of the present labels that they reach."""
-
-FREE = Prices()
-"""No prices are given."""
 
 _LEAST = 20
 """Fewest labels of a forecast before there are any."""
@@ -114,7 +145,6 @@ def label_budget(
     *,
     level: float = 0.95,
     method: str | None = None,
-    prices: Prices = FREE,
 ) -> LabelBudget:
     """Forecast the labels for an interval of ± ``half_width``, also by ``method`` if given; writes nothing.
 
@@ -131,13 +161,13 @@ def label_budget(
         found = _by_labels(run, half_width, level, target)
         if target.is_accuracy and run.spec.pool.columns.judges:
             with _open_view(run) as view:
-                judges = judge_budget(view, found.total_labels, _known(whole), read_history(run, keep=False), prices)
+                judges = judge_budget(view, found.total_labels, _known(whole), read_history(run, keep=False))
     else:
         with _open_view(run) as view:
             history = read_history(run, keep=False)
             if target.is_accuracy:
                 found = _by_forecast(view, run.uri, half_width, level, history)
-                judges = judge_budget(view, found.total_labels, NO_PREVIOUS, history, prices)
+                judges = judge_budget(view, found.total_labels, NO_PREVIOUS, history)
             else:
                 forecast = _forecast_of(run, view, target, history)
                 return _by_number(forecast, run.uri, target, half_width, level, history)
@@ -154,26 +184,26 @@ def label_budget_of_table(
     target: Target = ACCURACY_OF_POOL,
     *,
     level: float = 0.95,
-    judges: str | None = None,
     columns: str | None = None,
-    prices: Prices = FREE,
 ) -> LabelBudget:
     """Return the labels that an interval of ± ``half_width`` takes for a file of predictions, before there is a run."""
     _refuse_ratio(target)
-    table = read_predictions(uri, judges=judges, columns=columns)
+    table = read_predictions(uri, columns=columns)
     warn_without_confidence(table)
     view = view_of(table.pool)
     if target.is_accuracy:
         found = _by_forecast(view, uri, half_width, level, NO_HISTORY)
         course = _widths_by_confidences(view, level, found.total_labels, NO_HISTORY)
-        saved = judge_budget(view, found.total_labels, NO_PREVIOUS, NO_HISTORY, prices)
+        saved = judge_budget(view, found.total_labels, NO_PREVIOUS, NO_HISTORY)
         return found.model_copy(update={"course": course, "judges": saved})
     predicted = view.column("prediction").astype(np.int32)
     classes = table.classes or [str(c) for c in range(1 + int(predicted.max()))]
     named = goal_on_classes(target, classes)
     serve = [f"{own.name}@{find_place(own, classes)}" if own.positive else str(own) for own in [named.metric]]
     serve = [*(serve if named.metric.name != ACCURACY else []), *([named.by] if named.by else [])]
-    forecast = NumberForecast(view, predicted, classes, {}, _chosen(named), Parameters(serve=tuple(serve)))
+    forecast = NumberForecast(
+        KnownPool(view, predicted, classes), named.metric, _chosen(named), Parameters(serve=tuple(serve))
+    )
     return _by_number(forecast, uri, named, half_width, level, NO_HISTORY)
 
 
@@ -196,14 +226,14 @@ def width_course(run: Run, target: Target = ACCURACY_OF_POOL, *, level: float = 
 
 def _forecast_of(run: Run, view: View, target: Target, history: History) -> NumberForecast:
     """Return the forecast of a number, drawn to serve it, before any label."""
-    numbers, slicings = RunNumbers(run, [], [], view), target.slicings(view)
-    predicted, classes = numbers.coded
+    predicted, classes = coded_classes(run, [], view)
+    pool = KnownPool(view, predicted, list(classes), target.slicings(view))
     parameters = parse_parameters("neyman", run.spec.drawn_with("neyman", {"serve": served(run, target)}))
     assert isinstance(parameters, Parameters)
-    return NumberForecast(view, predicted, list(classes), slicings, _chosen(target), parameters, history)
+    return NumberForecast(pool, target.metric, _chosen(target), parameters, history)
 
 
-def _chosen(target: Target) -> Callable[[MetricEstimates, float], Estimate]:
+def _chosen(target: Target) -> Callable[[Numbers, float], Estimate]:
     """Return what states the number of a goal, or the part of it that decides."""
     return lambda numbers, level: target.choose(numbers.interim(target.metric, target.by, level))[1].estimate
 
@@ -251,7 +281,7 @@ def _basis(view: View, history: History) -> Literal["confidence", "history", "ju
         return "history"
     if "confidence" in view.fields:
         return "confidence"
-    return "judges" if view.judges() or history.judges else "guess"
+    return "judges" if view.judges(history.judges) else "guess"
 
 
 def _known(whole: Sequence[LabelledRound]) -> Previous:

@@ -1,9 +1,8 @@
-"""What a run knows before its first label: labels of the reference, of earlier audits, and the user's own columns.
+"""What a run knows before its first label: labels of the reference, of earlier audits, and judges.
 
 It is gathered once, for all rounds and the estimate, and stored:
 
     history/DIGEST/labelled-1.parquet  features and outcomes of labelled examples from one source
-    history/DIGEST/prior.npy           the user's own column, one number per example of the pool
     history/DIGEST/judges.parquet      scores of each judge, one per example of the pool; NaN where it has not judged
     history/history.json               sources, with a digest of each file; created once, after the files
 
@@ -11,7 +10,6 @@ Estimates stay valid if it is wrong. It stays the same for all rounds, even if o
 that the estimate uses exactly what the draws used.
 """
 
-import io
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -23,14 +21,15 @@ from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shortene
 from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import model_of
 from opacc_ray.extract.feature_files import Features
+from opacc_ray.extract.loaded_code import is_same
 from opacc_ray.extract.shards import Columns
-from opacc_ray.extract.stored_features import read_prior, read_words, try_prior, try_words
+from opacc_ray.extract.slice_columns import read_words, try_words
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.judges import read_judges, read_said, text_of
 from opacc_ray.labels.formats.label_formats import parse
-from opacc_ray.labels.joining import join, reading_by
+from opacc_ray.labels.joining import ids_of_names, join, reading_by
 from opacc_ray.labels.label_log import outcome_of, read_log
-from opacc_ray.labels.label_rows import Label
+from opacc_ray.labels.label_rows import Label, LabelFile
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, outcomes_of_another, read_rounds
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, to_numpy
@@ -46,7 +45,7 @@ from opacc_ray.spec import ReferenceSpec, Spec
 
 log = logging.getLogger(__name__)
 
-FOLDER, RECORD, PRIOR, JUDGES = "history", "history/history.json", "prior.npy", "judges.parquet"
+FOLDER, RECORD, JUDGES = "history", "history/history.json", "judges.parquet"
 
 LEARNED_FROM = ("hidden", "confidence", "dsa", "lsa", "prediction")
 """Features that predict failures."""
@@ -73,7 +72,7 @@ def read_history(run: Run, *, keep: bool = True) -> History:
         return NO_HISTORY
     kept = read_record(run)
     if kept is None:
-        if any(track.rounds() for track in run.tracks()):
+        if run.rounds():
             raise DataError(f"{uri_of(run)} is lost, and rounds were drawn with it; restore it from a backup")
         sources, files = gather(run)
         if not keep:
@@ -118,19 +117,18 @@ def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -
 
 def _decode(files: dict[str, bytes], place: str) -> History:
     try:
-        labelled = [_decode_labelled(files[name]) for name in sorted(files) if name not in (PRIOR, JUDGES)]
-        prior = np.load(io.BytesIO(files[PRIOR]), allow_pickle=False) if PRIOR in files else None
+        labelled = [_decode_labelled(files[name]) for name in sorted(files) if name != JUDGES]
         judges = read_bytes(files[JUDGES]) if JUDGES in files else {}
     except (ValueError, KeyError, OSError) as error:
         raise DataError(f"{place} has no valid history ({shortened(str(error))}); restore it") from None
-    return History(labelled, prior, {name: to_numpy(judges[name]) for name in getattr(judges, "column_names", ())})
+    return History(labelled, {name: to_numpy(judges[name]) for name in getattr(judges, "column_names", ())})
 
 
-def _decode_labelled(data: bytes) -> tuple[Pool, NDArray[np.float64]]:
+def _decode_labelled(data: bytes) -> dict[str, Any]:
     table = read_bytes(data)
     arrays: dict[str, Any] = {name: to_numpy(table[name]) for name in table.column_names}
     outcome = arrays.pop("outcome")
-    return Pool(**arrays), outcome
+    return {"pool": Pool(**arrays), "outcomes": outcome}
 
 
 # -- checking before a run ------------------------------------------------------------------------------------
@@ -162,8 +160,6 @@ def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
         runs = [other.uri for other, _ in _named(spec.history)]
         refuse_twice("history", runs)
         said.append(f"labels of {counted(len(runs), 'run')}")
-    if spec.pool.columns.prior is not None:
-        said.append(try_prior(spec.pool, plan))
     if spec.pool.columns.judges is not None:
         said.append(f"{counted(len(spec.pool.columns.judges), 'judge')}: {_try_judges(spec, plan)}")
     return "; ".join(said)
@@ -196,42 +192,35 @@ def gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
         columns = {name: numbers(values) for name, values in (features | {"outcome": outcome}).items()}
         files[f"labelled-{number}.parquet"] = encode(pa.table(columns))
         sources.append(source)
-    own, of_columns = _of_columns(run)
-    sources, files = [*sources, *own], files | of_columns
+    if run.spec.pool.columns.judges is not None:
+        scores = _judge(run)
+        files[JUDGES] = encode(pa.table(scores))
+        sources += [_source(run, name, score) for name, score in scores.items()]
     for source in sources:
         what = f"{source.kind} {source.column}" if source.column else "history"
         log.info("%s: %s of %s", what, counted(source.examples, "example"), source.uri)
     return sources, files
 
 
-def _of_columns(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
-    """Return the prior and the judges of the pool as sources, and the files to store, by name."""
-    import pyarrow as pa
+def _judge(run: Run) -> dict[str, NDArray[np.float64]]:
+    """Return the scores (N,) of each judge of the pool."""
+    there = run.complete_features()
+    words, model = read_words(run.spec.pool, feature_store.unchanged_plan(run), there), run.spec.model
+    predicted = feature_store.read_column(run, "prediction").tolist() if model.has_classes else None
+    names = None if predicted is None else [model.name_of(prediction) for prediction in predicted]
+    return read_judges(words, names, there.index.num_examples)
 
-    pool, sources, files = run.spec.pool, list[HistorySource](), dict[str, bytes]()
-    column, judges = pool.columns.prior, pool.columns.judges
-    if column is None and judges is None:
-        return sources, files
-    plan, there = feature_store.unchanged_plan(run), run.complete_features()
-    if column is not None:
-        prior, sink = read_prior(pool, plan, there), io.BytesIO()
-        np.save(sink, prior, allow_pickle=False)
-        files[PRIOR] = sink.getvalue()
-        sources.append(HistorySource(kind="prior", uri=pool.uri, examples=len(prior), column=column))
-    if judges is not None:
-        words = read_words(pool, plan, there)
-        scores = read_judges(words, _predicted_names(run), there.index.num_examples)
-        files[JUDGES] = encode(pa.table(scores))
-        for name, score in scores.items():
-            judged = int(np.count_nonzero(~np.isnan(score)))
-            if judged < len(score) / 2:
-                log.info(
-                    "%s has judged %d of %d answers; if these were drawn at random, audit them alone, with "
-                    "pool.filter and pool.sample_of: %d, which takes far fewer labels (docs/judges.md)",
-                    *(name, judged, len(score), len(score)),
-                )
-            sources.append(HistorySource(kind="judge", uri=pool.uri, examples=judged, column=name))
-    return sources, files
+
+def _source(run: Run, name: str, score: NDArray[np.float64]) -> HistorySource:
+    """Return a judge as a source, and log advice if it has judged few examples."""
+    judged = int(np.count_nonzero(~np.isnan(score)))
+    if judged < len(score) / 2:
+        log.info(
+            "%s has judged %d of %d answers; if these were drawn at random, audit them alone, with "
+            "pool.filter and pool.sample_of: %d, which takes far fewer labels (docs/judges.md)",
+            *(name, judged, len(score), len(score)),
+        )
+    return HistorySource(kind="judge", uri=run.spec.pool.uri, examples=judged, column=name)
 
 
 def _try_judges(spec: Spec, plan: Plan) -> str:
@@ -243,14 +232,6 @@ def _try_judges(spec: Spec, plan: Plan) -> str:
             read_said(name, judged, spec.model.classes or ())
         found.append(f"{name} ({len(judged)} of the first {counted(len(values), 'row')})")
     return ", ".join(found)
-
-
-def _predicted_names(run: Run) -> list[str] | None:
-    """Return the name of the class predicted for each example, (N,); None without classes."""
-    model = run.spec.model
-    if not model.has_classes:
-        return None
-    return [model.name_of(prediction) for prediction in feature_store.read_column(run, "prediction").tolist()]
 
 
 def _of_reference(run: Run) -> Iterator[_Labelled]:
@@ -281,7 +262,9 @@ def _of_reference(run: Run) -> Iterator[_Labelled]:
 def _read_labels(source: ReferenceSpec, known: set[str] | None) -> list[Label]:
     """Read the labels of a reference; raises DataError if an id is not ``known``, unless that is None."""
     assert source.labels is not None
-    labels = list(parse(read_uri(source.labels), source.labels))
+    labels = list(parse(LabelFile(source.labels, read_uri(source.labels))))
+    names = ids_of_names({row.id for row in labels}, known, lambda ids: ()) if known is not None else {}
+    labels = [row._replace(id=names.get(row.id, row.id)) for row in labels]
     unknown = next((row.id for row in labels if known is not None and row.id not in known), None)
     if unknown is not None:
         raise DataError(
@@ -302,7 +285,9 @@ def _of_audits(run: Run) -> Iterator[_Labelled]:
         for other, rounds in _named(asked):
             yield _of_audit(run, other, rounds)
     elif asked == "auto":
-        for uri in _other_runs(run):
+        _refuse_without_digest(run.spec)
+        output = open_store(run.uri.rpartition("/")[0])
+        for uri in (output.uri_of(name) for name in names_of_runs(output) if name != run.name):
             try:
                 other = Run.open(uri)
                 rounds = _labelled_rounds(other) if _is_of_same_model(run, other) else []
@@ -324,22 +309,16 @@ def _named(uris: Sequence[str]) -> Iterator[tuple[Run, list[LabelledRound]]]:
 
 
 def _labelled_rounds(other: Run) -> list[LabelledRound]:
-    """Return the rounds of all tracks that have labels."""
-    return having_labels(item for track in other.tracks() if track.rounds() for item in read_rounds(track))
-
-
-def _other_runs(run: Run) -> list[str]:
-    """Return the URIs of the other runs under the output."""
-    _refuse_without_digest(run.spec)
-    output = open_store(run.uri.rpartition("/")[0])
-    return [output.uri_of(name) for name in names_of_runs(output) if name != run.name]
+    """Return the rounds that have labels."""
+    return having_labels(read_rounds(other)) if other.rounds() else []
 
 
 def _is_of_same_model(run: Run, other: Run) -> bool:
     """Return whether another run's model has the same weights, classes and code, as far as known."""
     code, theirs = run.header.code, other.header.code
-    same_code = code is None or theirs is None or code.files == theirs.files
-    if model_of(other.spec) != model_of(run.spec) or not same_code:
+    if model_of(other.spec) != model_of(run.spec):
+        return False
+    if code and theirs and not (code.files == theirs.files and is_same(other.features, run.features)):
         return False
     same = _asks(other.spec) == _asks(run.spec)
     if not same:

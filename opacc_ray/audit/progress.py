@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import time
-from typing import Any, Self
+from typing import ClassVar, Self
 
 log = logging.getLogger(__name__)
 
@@ -14,6 +14,11 @@ LOG = "OPACC_LOG"
 
 ENOUGH_UNITS, ENOUGH_SECONDS = 3, 1.0
 """Work that is needed to estimate the remaining time: units after the first one, and seconds."""
+
+REDRAWN, WIDTH = 0.1, 30
+"""Seconds between two drawings of a bar, and its width in characters."""
+
+CLEARED = "\r\x1b[K"  # back to the start of the line, which is emptied
 
 
 class Progress:
@@ -30,13 +35,14 @@ class Progress:
     bar : whether to show a bar on a terminal; log lines are better for parallel work
     """
 
+    drawn: ClassVar[str] = ""  # the bar that is on the terminal; a log line goes above it
+
     def __init__(self, what: str, unit: str, every: float = 2.0, delay: float = 0.0, *, bar: bool = True) -> None:
         self._what, self._unit, self._every, self._with_bar = what, unit, every, bar
         self._delayed_to = time.monotonic() + delay
         self._shown_at = self._delayed_to - every
         self._kept: int | None = None
         self._first: tuple[float, int] | None = None  # time and number of units when the first one was done
-        self._bar: Any = None
 
     def __call__(self, done: int, total: int | None) -> None:
         now = time.monotonic()
@@ -46,14 +52,18 @@ class Progress:
             self._first = now, done
         if now < self._delayed_to:
             return
-        if self._with_bar and sys.stderr.isatty() and os.environ.get(LOG) != "json":
-            self._draw(done, total, now)
-        elif done == total or done == self._kept or now - self._shown_at >= self._every:
-            self._shown_at = now
-            of, left = "" if total is None else f" of {total}", self._left(done, total, now)
+        on_terminal = self._with_bar and sys.stderr.isatty() and os.environ.get(LOG) != "json"
+        every = REDRAWN if on_terminal else self._every
+        if done not in (total, self._kept) and now - self._shown_at < every:
+            return
+        self._shown_at = now
+        of, left = "" if total is None else f" of {total}", self._left(done, total, now)
+        counts = f"{done}{of} {self._unit}{f', {left}' if left else ''}"
+        if on_terminal:
+            self._draw(counts, None if total is None else done / total if total else 1.0)
+        else:
             fields = {"work": self._what, "unit": self._unit, "done": done, "total": total}
-            said = f"{self._what}: {done}{of} {self._unit}{f', {left}' if left else ''}"
-            log.info("%s", said, extra={"fields": fields})
+            log.info("%s", f"{self._what}: {counts}", extra={"fields": fields})
 
     def _left(self, done: int, total: int | None, now: float) -> str:
         """Return the remaining time in words, once it can be estimated."""
@@ -64,33 +74,18 @@ class Progress:
             return ""
         return f"about {max(1, (now - begun) / (done - units) * (total - done)):.0f} s left"
 
-    def _draw(self, done: int, total: int | None, now: float) -> None:
-        if self._bar is None:
-            from tqdm import tqdm
-
-            screen = shutil.get_terminal_size()  # also for terminals that report 0 columns and lines
-            form = "{desc}: {n_fmt} of {total_fmt} {unit}{postfix}" if total is None else None
-            self._bar = tqdm(
-                desc=self._what,
-                unit=self._unit,
-                initial=done,
-                total=total,
-                file=sys.stderr,
-                ncols=screen.columns,
-                nrows=screen.lines,
-                bar_format=form or "{desc}: {bar:30} {n_fmt} of {total_fmt} {unit}{postfix}",
-            )
-        self._bar.postfix = self._left(done, total, now)
-        self._bar.update(done - self._bar.n)
-        if done == total:
+    def _draw(self, counts: str, share: float | None) -> None:
+        bar = "" if share is None else f"{'█' * round(share * WIDTH):{WIDTH}} "
+        Progress.drawn = f"{self._what}: {bar}{counts}"[: shutil.get_terminal_size().columns - 1]
+        print(f"{CLEARED}{Progress.drawn}", end="", file=sys.stderr, flush=True)
+        if share == 1:
             self.close()
 
     def close(self) -> None:
         """Finish the bar, so that later output starts below it."""
-        if self._bar is not None:
-            self._bar.refresh()
-            self._bar.close()
-            self._bar = None
+        if Progress.drawn:
+            print(file=sys.stderr)
+            Progress.drawn = ""
 
     def __enter__(self) -> Self:
         return self

@@ -1,32 +1,33 @@
 """Find the run of a spec in storage, and check that stored features still fit the spec's code.
 
 The digest of features includes the code that makes them. So changed code gives another run with its own features, and
-the earlier run keeps its features, rounds and labels. To detect other changes, some stored examples are extracted
-again. If they differ, the same spec gives the next edition of its run.
+the earlier run keeps its features, rounds and labels. Stored features have a record of what else was loaded, which is
+compared, and some stored examples are extracted again. If either differs, the same spec gives the next edition of its
+run.
 """
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from opacc_ray.audit.checks import check_pool
-from opacc_ray.audit.growth import features_before
 from opacc_ray.audit.several_models import check_models
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import Code, changes, code_of, decided_by, plan_set
-from opacc_ray.extract.extraction import Known
-from opacc_ray.extract.feature_set import HOME, feature_set
+from opacc_ray.extract.feature_set import HOME, feature_set, locate
+from opacc_ray.extract.loaded_code import has_records, outdated, records
 from opacc_ray.extract.shards import finished_shards
-from opacc_ray.extract.spot_check import difference
-from opacc_ray.extract.user_process import call
+from opacc_ray.extract.trial import difference
+from opacc_ray.extract.user_code import call
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.runs.identity import checked_weights, header_of, located
 from opacc_ray.runs.run import HEADER
 from opacc_ray.runs.run_documents import RunHeader
-from opacc_ray.runs.series import names_of_runs, run_beside
+from opacc_ray.runs.series import features_before, names_of_runs, run_beside
 from opacc_ray.spec import PoolSpec, Spec
 
 log = logging.getLogger(__name__)
@@ -63,19 +64,35 @@ def settle(spec: Spec, *, trial: bool) -> Resolved:
     resolved = resolve(spec)
     if resolved.header.code is None:
         return resolved
-    doubt = ""
+    doubt, fitting = "", None
     while True:
-        stored = _stored(resolved) if trial else ()
-        seconds = resolved.spec.extract.shard_timeout
-        differences = (call(difference, resolved.spec, *each, seconds=seconds) for each in stored)
-        found = next((each for each in differences if each is not None), None)
-        if found is None and (trial or not _is_stored(_next(resolved))):
+        fault, newer = _fault(resolved, trial=trial), _next(resolved)
+        fitting = resolved if fault is None else fitting
+        if fitting and (trial or not _is_stored(newer)):
             break
-        doubt = f"{found}; no source file has changed, so data or settings of the model have" if found else ""
-        resolved = _next(resolved)
-    if not _is_stored(resolved) and (reason := doubt or _changed(resolved)):
+        doubt, resolved = fault or doubt, newer
+    if _is_stored(fitting):
+        files = {name for each in records(_folder(fitting)) for name in each.files}
+        weights = "code, weights" if spec.model.sha256 or spec.model.weights else "code"
+        log.info("features reused: %s and %s unchanged", weights, counted(len(files), "file"))
+    elif reason := doubt or _changed(fitting):
         log.warning("%s: extracting again", reason)
-    return resolved
+    return fitting
+
+
+def _fault(resolved: Resolved, *, trial: bool) -> str | None:
+    """Describe why stored features do not fit today's code; None if they do, or none are stored."""
+    seconds = resolved.spec.extract.shard_timeout
+    for source, plan, folder in _stored(resolved):
+        what = outdated(folder, os.getcwd())
+        if what is None and finished_shards(folder) and not has_records(folder):
+            what = "the record of the code was lost"
+        if what is not None:
+            return f"{what} since the features in {folder.uri} were extracted"
+        found = call(difference, resolved.spec, source, plan, folder, seconds=seconds) if trial else None
+        if found is not None:
+            return f"{found}; no source file has changed, so data or settings of the model have"
+    return None
 
 
 def _resolved(spec: Spec, plan: Plan, compared: Plan | None, code: Code | None) -> Resolved:
@@ -98,24 +115,32 @@ def _next(resolved: Resolved) -> Resolved:
     return _resolved(resolved.spec, resolved.plan, resolved.compared, newer)
 
 
-def _stored(resolved: Resolved) -> Iterator[tuple[PoolSpec, Plan, Store | Known]]:
-    """Yield pool and reference with their plans and the folders of their features, and what the pool takes of a run."""
+def _stored(resolved: Resolved) -> Iterator[tuple[PoolSpec, Plan, Store]]:
+    """Yield pool and reference with their plans and folders of features, and what the pool takes from a run before it.
+
+    The shards of that plan are those that take something.
+    """
     spec, store, header = resolved.spec, open_store(resolved.uri), resolved.header
     known = store.read_if_there(HEADER)
     link = RunHeader.from_bytes(known, store.uri_of(HEADER)).features if known else header.features
     yield spec.pool, resolved.plan, feature_set(store, link).folder
     before = run_beside(open_store(spec.output), header.grown_from)
     if before is not None:
-        yield spec.pool, resolved.plan, Known(before.features)
+        shards = [shard for shard in locate(before.features, resolved.plan.shards) if shard.carried]
+        yield spec.pool, resolved.plan._replace(shards=tuple(shards)), before.features
     if resolved.compared is not None and spec.reference is not None:
         yield spec.reference, resolved.compared, reference.folder(spec, resolved.compared, store, header.code)
 
 
+def _folder(resolved: Resolved) -> Store:
+    """Return the folder of the pool's features."""
+    _, _, folder = next(_stored(resolved))
+    return folder
+
+
 def _is_stored(resolved: Resolved) -> bool:
     """Whether any shard of the pool has features."""
-    _, plan, folder = next(_stored(resolved))
-    assert not isinstance(folder, Known)
-    return bool(finished_shards(folder) & {shard.name for shard in plan.shards})
+    return bool(finished_shards(_folder(resolved)) & {shard.name for shard in resolved.plan.shards})
 
 
 def _changed(resolved: Resolved) -> str | None:
@@ -133,7 +158,7 @@ def _changed(resolved: Resolved) -> str | None:
             folder = feature_set(home.store(run), other.features).folder
             same = _decided(other, resolved.plan) == _decided(now, resolved.plan)
             if what and same and finished_shards(folder):
-                found.append((home.written(key), run, other, what))
+                found.append((other.created, run, other, what))
     if not found:
         return None
     _, run, other, what = max(found, key=lambda item: item[0])

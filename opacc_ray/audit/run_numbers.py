@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -11,20 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.prior_knowledge import read_history
-from opacc_ray.designs.grown import Grown
+from opacc_ray.designs.inclusion_probability import Grown
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.accuracy_estimate import Estimate
-from opacc_ray.estimators.class_totals import Costs, scaled
-from opacc_ray.estimators.intervals import level_of_each, zero_failure_bound
-from opacc_ray.estimators.label_noise import disagreement
-from opacc_ray.estimators.metric_comparison import Labelled, linearise
-from opacc_ray.estimators.metrics import ACCURACY, Metric, find_place, is_of_class, parse_metric, tells
-from opacc_ray.estimators.rounds import linear_estimator
-from opacc_ray.estimators.scores import RANKINGS
-from opacc_ray.estimators.statement import Circumstances, SecondOpinions
+from opacc_ray.estimation.adjustments import Circumstances, SecondOpinions, disagreement
+from opacc_ray.estimation.class_totals import Costs, scaled
+from opacc_ray.estimation.design_numbers import effect_on_ratio, effects
+from opacc_ray.estimation.fit import uses_regression
+from opacc_ray.estimation.intervals import level_of_each, zero_failure_bound
+from opacc_ray.estimation.model_comparison import TrueClasses, linearise
+from opacc_ray.estimation.numbers import KnownPool, Numbers, judge_quality, judge_slicings, numbers_of
+from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.sample import Sample, join
 from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.labels.grades import numbers_in
+from opacc_ray.labels.label_rows import numbers_in
 from opacc_ray.labels.labelled_rounds import LabelledRound, mean_differences, reason_of, stated
+from opacc_ray.metrics.metric import ACCURACY, RMSE, Metric, find_place, is_of_class, parse_metric, tells
+from opacc_ray.metrics.scores import RANKINGS
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import (
@@ -38,14 +39,12 @@ from opacc_ray.runs.estimate_documents import (
 )
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import parse_parameters
-from opacc_ray.samplers.judge_quality import judge_quality, judge_slicings
-from opacc_ray.samplers.metric_estimates import MetricEstimates, Sample
-from opacc_ray.samplers.neyman.regression import uses_regression
 from opacc_ray.selection import Selection
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
-from opacc_ray.spec.model_spec import check_ratio
+from opacc_ray.spec.model_spec import check_error, check_metrics, check_ratio
 
 _OF_CLASSES = (BY_PREDICTION, BY_TRUTH)
+_VALUES = ("predicted", "truth")
 
 
 class Asked(NamedTuple):
@@ -67,21 +66,32 @@ def asked_of(run: Run, metrics: Sequence[str] | None = None, by: Sequence[str] |
     """
     spec = run.spec
     task, has_classes = spec.model.task, spec.model.has_classes
-    if metrics and not has_classes and spec.model.counts is None and any(text != ACCURACY for text in metrics):
-        raise SpecError(f"--metric is only supported for classification, and the task is {task}; remove it")
+    if not has_classes and spec.model.counts is None:
+        check_metrics(metrics or (), spec.model, "--metric")
     if not has_classes and (of_classes := [name for name in by or () if name in _OF_CLASSES]):
         raise SpecError(f"--by {of_classes[0]} needs classes, and the task is {task}; remove it")
     classes = class_names(run)
-    wanted = [checked_metric(text, classes) for text in (spec.numbers if metrics is None else metrics)]
+    usual = [*spec.numbers, *([] if (lead := lead_of(run)) == ACCURACY else [lead])]
+    wanted = [checked_metric(text, classes) for text in (usual if metrics is None else metrics)]
     for metric in wanted:
         if metric.name != ACCURACY:
             check_ratio(metric, spec.model, "--metric")
-    of_parts = [metric for metric in wanted if not metric.judges_confidence]
+            check_error(metric, spec.model, "--metric")
+    of_parts = [metric for metric in wanted if not metric.is_of_pool]
     of_slices = of_parts[: None if metrics else 1] or [Metric(ACCURACY)]
     tables = list[tuple[Metric, str]]()
     for name in dict.fromkeys(spec.pool.slice_names if by is None else by):
         tables += [(metric, name) for metric in ([Metric(ACCURACY)] if name in _OF_CLASSES else of_slices)]
     return Asked(tuple(metric for metric in dict.fromkeys(wanted) if metric.name != ACCURACY), tuple(tables))
+
+
+def lead_of(run: Run) -> str:
+    """Return the number that a run is about: that of its newest goal, or else of its spec, or else the accuracy."""
+    goal, least = next(reversed(run.goals().values()), None), run.spec.least
+    if goal is not None:
+        return goal.metric if goal.by is None else ACCURACY
+    metric = least.metric if least else next(iter(run.spec.metrics), ACCURACY)
+    return str(checked_metric(metric, class_names(run)))
 
 
 def class_names(run: Run) -> list[str] | None:
@@ -112,34 +122,70 @@ def history_for(run: Run, selections: Sequence[Selection]) -> History:
     return read_history(run) if run.spec.has_history and uses_regression(selections) else NO_HISTORY
 
 
+def run_numbers(
+    run: Run,
+    rounds: Sequence[LabelledRound],
+    known: Sequence[LabelledRound],
+    view: View,
+    slicings: Mapping[str, Slicing] = MappingProxyType({}),
+    metrics: Sequence[Metric] = (),
+    stated_level: float | None = None,
+) -> "RunNumbers":
+    """Fit the failures to the ``known`` labels of some ``rounds``, and measure all totals.
+
+    The others are as for :func:`opacc_ray.estimation.numbers.numbers_of` and :class:`RunNumbers`.
+    """
+    model, history = run.spec.model, history_for(run, [item.known for item in known])
+    predicted, classes = coded_classes(run, known, view)
+    columns: dict[str, Any] = {"history": history}
+    if model.has_classes:
+        columns["truth"] = np.array([classes[name] for item in known for name in item.truth], dtype=np.int64)
+    if model.task == "regression":
+        said, true = ([float(text) for item in known for text in getattr(item, name)] for name in _VALUES)
+        columns["errors"] = np.array(said) - np.array(true)
+    if model.counts is not None:
+        rows = [numbers_in(text) for item in known for text in item.truth]
+        columns["counts"] = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in model.counts}
+    judges = judge_slicings(history.judges) if history.judges else {}
+    pool = KnownPool(view, predicted, list(classes), {**slicings, **judges})
+    sample = join([item.known for item in known], [item.outcome for item in known], **columns)
+    return RunNumbers(run, rounds, known, numbers_of(pool, sample, metrics), stated_level)
+
+
+def coded_classes(run: Run, known: Sequence[LabelledRound], view: View) -> tuple[NDArray[np.int32], dict[str, int]]:
+    """Return the place of the predicted class of every example, (N,), and the place of each class.
+
+    Where the number of classes is not known, they are those that are predicted, or in labels.
+    """
+    if not run.spec.model.has_classes:
+        return np.zeros(view.size, dtype=np.int32), {"all": 0}
+    predicted, names = feature_store.read_column(run, "prediction"), class_names(run)
+    if names is None:
+        texts = {text for item in known for own in (item.truth, *item.opinions) for text in own}
+        numbers = np.unique([*np.unique(predicted), *map(int, texts)])
+        predicted = np.searchsorted(numbers, predicted)
+        names = [run.spec.model.name_of(int(number)) for number in numbers]
+    return predicted.astype(np.int32), {name: place for place, name in enumerate(names)}
+
+
+@dataclass(frozen=True, eq=False)
 class RunNumbers:
     """Numbers of one run from the labels of some of its rounds, each at a confidence level.
 
     They are stated to hold at ``stated_level`` where that is given: intervals are stricter after a goal was reached.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        rounds: Sequence[LabelledRound],
-        known: Sequence[LabelledRound],
-        view: View,
-        slicings: Mapping[str, Slicing] = MappingProxyType({}),
-        stated_level: float | None = None,
-        asked: Sequence[Metric] = (),
-    ) -> None:
-        self.run, self.rounds, self.known, self.view, self.slicings = run, rounds, known, view, slicings
-        self._stated_level, self._asked = stated_level, asked
-
-    @property
-    def _has_classes(self) -> bool:
-        return self.run.spec.model.has_classes
+    run: Run
+    rounds: Sequence[LabelledRound]
+    known: Sequence[LabelledRound]
+    numbers: Numbers
+    stated_level: float | None = None
 
     def fields(self, asked: Asked, level: float) -> dict[str, Any]:
         """Return what is asked, and the numbers of classes, as fields of an estimate document."""
         metrics = {str(metric): self._metric(self.metric(metric, level)) for metric in asked.metrics}
         tables = [self.table(metric, by, level) for metric, by in asked.tables]
-        judges = {name: self._judge(name, level) for name in self._history.judges}
+        judges = {name: self._judge(name, level) for name in self.sample.history.judges}
         return {"metrics": metrics, "by_slice": tables, "judges": judges} | self._in_classes(level)
 
     def notes(self, asked: Asked, level: float) -> list[str]:
@@ -153,7 +199,7 @@ class RunNumbers:
         ] * (is_apart and bool(asked.tables))
         metrics = (*asked.metrics, *(metric for metric, _ in asked.tables))
         num = sum(len(np.unique(item.known.index)) for item in self.known)
-        if all(metric.ratio is None for metric in metrics) or num >= self.view.size:
+        if all(metric.ratio is None for metric in metrics) or num >= self.numbers.pool.view.size:
             return said
         share = zero_failure_bound(num, level)
         return [
@@ -164,7 +210,7 @@ class RunNumbers:
 
     def metric(self, metric: Metric, level: float) -> Estimate:
         """Return a metric of the pool, widened for label noise like the accuracy."""
-        found = self.estimates.estimate(metric, level)
+        found = self.numbers.estimate(metric, level)
         opinions = self._second_opinions(metric, level)
         return found if opinions is None else Circumstances(level, opinions=opinions).statement(found).estimate
 
@@ -173,110 +219,81 @@ class RunNumbers:
         if not any(len(own) > 1 for item in self.known for own in item.opinions):
             return None
         value_of, most = self._effects(metric)
-        slopes = [np.ones(len(item.known)) for item in self.known]
-        if metric.name in RANKINGS:
-            slopes = self.estimates.slopes(metric)
-        most *= max(*(float(np.max(own)) for own in slopes), 1e-300)
-        twice, differences = list[NDArray[np.bool_]](), list[NDArray[np.float64]]()
-        for item, slope in zip(self.known, slopes, strict=True):
-            moved = mean_differences(item.opinions, item.predicted, value_of)
-            twice.append(~np.isnan(moved))
-            differences.append(slope[twice[-1]] * moved[twice[-1]] / most)
-        by_example = np.concatenate(differences)
-        found = disagreement([item.known for item in self.known], twice, differences, level)
-        return SecondOpinions(len(by_example), int(np.count_nonzero(by_example)), scaled(found, most), None)
+        slope = self.numbers.slopes(metric) if metric.name in RANKINGS else np.ones(len(self.sample.outcome))
+        most *= max(float(np.max(slope)), 1e-300)
+        moved = np.concatenate([mean_differences(item.opinions, item.predicted, value_of) for item in self.known])
+        twice = ~np.isnan(moved)
+        differences = slope[twice] * moved[twice] / most
+        found = disagreement(self.sample.rounds, twice, differences, level)
+        return SecondOpinions(len(differences), int(np.count_nonzero(differences)), scaled(found, most), None)
 
     def _effects(self, metric: Metric) -> tuple[Callable[[str, str], float], float]:
         """Return what a label adds to a metric, given the label and the prediction, and the most that labels differ."""
+        if metric.is_error:
+            return self._effects_on_error(metric)
         if metric.judges_confidence:  # each is a mean over examples that moves with the difference of outcomes
             return lambda label, said: float(label == said), 1.0
-        sample, place = self.estimates.sample, self.estimates.place_of(metric) if metric.ratio is None else 0
-        design = linear_estimator(sample.selections)
+        sample, place = self.sample, self.numbers.place_of(metric) if metric.ratio is None else 0
         if metric.ratio is not None:
-            own = metric.ratio.effect(design, sample.counts or {})
+            own = effect_on_ratio(metric.ratio, sample.rounds, sample.counts or {})
             values = [own(numbers_in(text)) for item in self.known for texts in item.opinions for text in texts]
             return lambda label, _: own(numbers_in(label)), max(float(np.ptp(values)), 1e-300)
         assert sample.truth is not None
-        index = np.concatenate([part.index for part in sample.selections])
-        labels = Labelled(index, sample.truth, len(self._classes))
-        effect = linearise(design, metric, place, self._predicted, labels).effect
+        classes = self._classes
+        labels = TrueClasses(sample.rounds.index, sample.truth, len(classes))
+        effect = linearise(sample.rounds, metric, place, self.numbers.pool.predicted, labels).effect
         most = max(float(np.ptp(effect, axis=0).max()), 1e-300)
-        return lambda label, said: float(effect[self._classes[label], self._classes[said]]), most
+        return lambda label, said: float(effect[classes[label], classes[said]]), most
+
+    def _effects_on_error(self, metric: Metric) -> tuple[Callable[[str, str], float], float]:
+        """Return the same of a number about errors of values; of a root, from the slope at its estimate."""
+        slope = 1.0 if metric.name != RMSE else 1 / max(2 * self.numbers.estimate(metric, 0.95).value, 1e-300)
+
+        def effect(label: str, said: str) -> float:
+            return slope * float(effects(metric.name, np.array(float(said) - float(label))))
+
+        values = [
+            effect(text, said)
+            for item in self.known
+            for texts, said in zip(item.opinions, item.predicted, strict=True)
+            for text in texts
+        ]
+        return effect, max(float(np.ptp(values)), 1e-300)
 
     def mean_cost(self, costs: Costs, level: float) -> Estimate:
         """Return the mean cost per example of the pool, in units of cost."""
-        table = np.ones((len(self._classes), len(self._classes)))
+        classes = self._classes
+        table = np.ones((len(classes), len(classes)))
         for true, cost in costs.items():
-            row = table[self._classes[true]] if true in self._classes else np.empty(len(self._classes))
+            row = table[classes[true]] if true in classes else np.empty(len(classes))
             if not isinstance(cost, Mapping):
                 row[:] = cost
                 continue
             for predicted, own in cost.items():
-                if predicted in self._classes:
-                    row[self._classes[predicted]] = own
+                if predicted in classes:
+                    row[classes[predicted]] = own
         np.fill_diagonal(table, 0)
-        return scaled(self.estimates.totals().mean_cost(table, level), float(table.max()))
-
-    # -- classes ------------------------------------------------------------------------------------------
-
-    @cached_property
-    def estimates(self) -> MetricEstimates:
-        """All numbers of the run, as estimators name them."""
-        selections, outcomes = [item.known for item in self.known], [item.outcome for item in self.known]
-        truth = None
-        if self._has_classes:
-            truth = np.array([self._classes[name] for item in self.known for name in item.truth], dtype=np.int64)
-        sample, classes = Sample(selections, outcomes, truth, self._history, self._counts), list(self._classes)
-        slicings = dict(self.slicings)
-        if judges := self._history.scores():
-            slicings |= judge_slicings(judges)
-        return MetricEstimates(sample, self._predicted, classes, slicings, self.view, asked=self._asked)
-
-    @cached_property
-    def _history(self) -> History:
-        return history_for(self.run, [item.known for item in self.known])
+        return scaled(self.numbers.totals().mean_cost(table, level), float(table.max()))
 
     @property
-    def _counts(self) -> dict[str, NDArray[np.float64]] | None:
-        """Counts of each label by name, (n,); None where labels are none."""
-        names = self.run.spec.model.counts
-        if names is None:
-            return None
-        rows = [numbers_in(text) for item in self.known for text in item.truth]
-        return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in names}
-
-    @property
-    def _predicted(self) -> NDArray[np.int32]:
-        return self.coded[0]
+    def sample(self) -> Sample:
+        """The labels."""
+        assert self.numbers.sample is not None
+        return self.numbers.sample
 
     @property
     def _classes(self) -> dict[str, int]:
         """Place of each class, in order."""
-        return self.coded[1]
+        return {name: place for place, name in enumerate(self.numbers.pool.classes)}
 
-    @cached_property
-    def coded(self) -> tuple[NDArray[np.int32], dict[str, int]]:
-        """Return the place of the predicted class of every example, (N,), and the place of each class.
-
-        Where the number of classes is not known, they are those that are predicted, or in labels.
-        """
-        run = self.run
-        if not self._has_classes:
-            return np.zeros(self.view.size, dtype=np.int32), {"all": 0}
-        predicted, names = feature_store.read_column(run, "prediction"), class_names(run)
-        if names is None:
-            texts = {text for item in self.known for own in (item.truth, *item.opinions) for text in own}
-            numbers = np.unique([*np.unique(predicted), *map(int, texts)])
-            predicted = np.searchsorted(numbers, predicted)
-            names = [run.spec.model.name_of(int(number)) for number in numbers]
-        return predicted.astype(np.int32), {name: place for place, name in enumerate(names)}
+    # -- classes ------------------------------------------------------------------------------------------
 
     def _in_classes(self, level: float) -> dict[str, Any]:
         """Return the accuracy by predicted and by true class, and the confusion matrix; None for regressions."""
-        if not self._has_classes:
+        if not self.run.spec.model.has_classes:
             return dict.fromkeys(("pool_by_predicted_class", "by_predicted_class", "by_true_class", "confusion"))
-        totals, names = self.estimates.totals(), list(self._classes)
-        truth, predicted = self.estimates.sample.truth, totals.predicted
+        totals, names = self.numbers.totals(), list(self.numbers.pool.classes)
+        truth, predicted = self.sample.truth, totals.predicted
         assert truth is not None
         true, said, seen = (np.unique(own).tolist() for own in (truth, predicted, np.r_[truth, predicted]))
         by_prediction = totals.by_prediction(level)
@@ -288,8 +305,8 @@ class RunNumbers:
             "pool_by_predicted_class": {
                 name: int(size) for name, size in zip(names, totals.evidence.sizes, strict=True) if size
             },
-            "by_predicted_class": {names[c]: self._stated(by_prediction[c]) for c in said},
-            "by_true_class": {names[c]: self._stated(own) for c, own in by_truth},
+            "by_predicted_class": {names[c]: self._stated(by_prediction[c].estimate) for c in said},
+            "by_true_class": {names[c]: self._stated(own.estimate) for c, own in by_truth},
             "confusion": ConfusionShares(
                 classes=[names[c] for c in seen],
                 share=share.tolist(),
@@ -302,7 +319,7 @@ class RunNumbers:
     # -- judges -------------------------------------------------------------------------------------------
 
     def _judge(self, name: str, level: float) -> StatedJudge:
-        found = judge_quality(self.estimates, name, level)
+        found = judge_quality(self.numbers, name, level)
         numbers = {key: self._stated(getattr(found, key)) for key in ("sensitivity", "specificity", "kappa")}
         return StatedJudge(judged=found.judged, labels=found.labels, says_right=found.says_right, **numbers)
 
@@ -310,8 +327,8 @@ class RunNumbers:
 
     def table(self, metric: Metric, by: str, level: float) -> SliceTable:
         """Return a metric in every slice, with ends that hold for all slices at once by Bonferroni's inequality."""
-        own, sizes = self._by(metric, by, level), self._sizes(by)
-        together = self._by(metric, by, level_of_each(level, len(own)))
+        own, sizes = self.numbers.by(metric, by, level), self._sizes(by)
+        together = self.numbers.by(metric, by, level_of_each(level, len(own)))
         slices = {
             name: SliceEstimate(
                 **self._metric(found).model_dump(),
@@ -322,22 +339,18 @@ class RunNumbers:
             )
             for name, found in own.items()
         }
-        return SliceTable(metric=str(metric), by=by, level_together=self._stated_level or level, slices=slices)
-
-    def _by(self, metric: Metric, by: str, level: float) -> dict[str, Estimate]:
-        if by == BY_PREDICTION:
-            return self.estimates.by_prediction(level)
-        return self.estimates.by_truth(level) if by == BY_TRUTH else self.estimates.by_slice(metric, by, level)
+        return SliceTable(metric=str(metric), by=by, level_together=self.stated_level or level, slices=slices)
 
     def _sizes(self, by: str) -> dict[str, int]:
         """Return the examples of the pool in each slice, those of true classes as estimated."""
-        if by in self.slicings:
-            names, codes = self.slicings[by]
+        pool = self.numbers.pool
+        if by in pool.slicings:
+            names, codes = pool.slicings[by]
             return dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))
-        totals = self.estimates.totals()
+        totals = self.numbers.totals()
         if by == BY_PREDICTION:
-            return dict(zip(self._classes, map(int, totals.evidence.sizes), strict=True))
-        return {name: round(sum(totals.of_class(c)[0].point())) for name, c in self._classes.items()}
+            return dict(zip(pool.classes, map(int, totals.evidence.sizes), strict=True))
+        return {name: round(sum(totals.of_class(c)[0].point())) for c, name in enumerate(pool.classes)}
 
     def _metric(self, found: Estimate) -> StatedMetric:
         told = found.if_predicted
@@ -345,5 +358,5 @@ class RunNumbers:
         return StatedMetric(**self._stated(found).model_dump(), if_predicted=second)
 
     def _stated(self, found: Estimate) -> StatedEstimate:
-        found = replace(found, level=self._stated_level or found.level)
+        found = replace(found, level=self.stated_level or found.level)
         return StatedEstimate(**stated(found, self.rounds))

@@ -4,7 +4,7 @@
     predictions    of the whole pool, after extraction (`run`)
     labels         all labels so far (`next`, `estimate`, `status`, `report`)
 
-The first two are stored in ``sanity.json``. :mod:`opacc_ray.estimators.plausibility` decides what deserves a warning.
+The first two are stored in ``sanity.json``. :mod:`opacc_ray.samplers.plausibility` decides what deserves a warning.
 """
 
 from collections import Counter
@@ -16,18 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError, SpecError, counted
-from opacc_ray.estimators import plausibility
-from opacc_ray.estimators.rounds import linear_estimator
+from opacc_ray.estimation.sample import Rounds
 from opacc_ray.extract.stored_features import try_rows
 from opacc_ray.extract.trial import Trial, try_examples, try_inputs
-from opacc_ray.extract.user_process import call
+from opacc_ray.extract.user_code import call
+from opacc_ray.labels.joining import warnings_about
 from opacc_ray.labels.label_rows import is_cant_tell
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.lake.examples import Plan
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import ModelSanity, Predicted, Spread
-from opacc_ray.spec import ModelSpec, Spec
+from opacc_ray.samplers import plausibility
+from opacc_ray.selection import Selection
+from opacc_ray.spec import ModelSpec, PoolSpec, Spec
 
 SANITY = "sanity.json"
 
@@ -35,11 +37,16 @@ MOST_NUMBERS = 100_000
 """Most classes without names that warnings count one by one; labels may be ids that are far larger."""
 
 
+MOST_KINDS = 5
+"""Most kinds of examples that a trial names."""
+
+
 class TriedModel(NamedTuple):
     """Result of a trial."""
 
     found: str  # one sentence
     warnings: list[str]
+    of_some: list[str]  # warnings of these examples alone: a run has the numbers of the whole pool
 
 
 def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedModel:
@@ -60,11 +67,13 @@ def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedMo
         *call(_random_parts, model, seconds=seconds),
         *_random_results(tried),
         *plausibility.about_outputs(output, model.task, model.output),
+        *_mixed_types(tried, spec),
     ]
     if compared is not None and spec.reference is not None:
         inputs = call(try_inputs, spec, spec.reference, compared, seconds=seconds)
         warnings += plausibility.about_inputs(tried.inputs, inputs)
-    return TriedModel(_described(tried, model), warnings)
+    of_some = [*about_orientation(spec.pool, tried.turned, tried.num), *_doubtful_class(tried, model)]
+    return TriedModel(_described(tried, spec), warnings, of_some)
 
 
 def _check_rows(spec: Spec, plan: Plan) -> TriedModel:
@@ -73,31 +82,72 @@ def _check_rows(spec: Spec, plan: Plan) -> TriedModel:
     sizes = ", ".join(f"{name} {own.shape[1]}" if own.ndim > 1 else name for name, own in rows.columns.items())
     found = f"example {rows.ids[0]!r} has {sizes}; no model is run"
     if model.classes and model.has_classes and int(rows.columns["prediction"].max()) >= len(model.classes):
-        return TriedModel(found, [])  # extraction checks the whole pool
+        return TriedModel(found, [], [])  # extraction checks the whole pool
     predicted = predictions_of(model, rows.columns)
     output = rows.columns.get("output")
     warnings = [] if output is None else plausibility.about_outputs(output, model.task, model.output)
     said = f"; of {counted(predicted.examples, 'example')} predicted: {predicted}" if str(predicted) else ""
-    return TriedModel(f"{found}{said}", warnings)
+    return TriedModel(f"{found}{said}", warnings, [])
 
 
-def _described(tried: Trial, model: ModelSpec) -> str:
-    first, columns = tried.first, tried.columns
+def _described(tried: Trial, spec: Spec) -> str:
+    first, columns, model = tried.first, tried.columns, spec.model
     predicted = predictions_of(model, columns)
     left_out = f"; {counted(tried.excluded, 'example')} would be left out" if tried.excluded else ""
     note = f"; {tried.note}" if tried.note else ""
+    unprepared = ""
+    if not spec.transform:
+        scales = sorted({np.iinfo(kind.dtype).max for kind in tried.kinds if kind.dtype in ("uint8", "uint16")})
+        divided = f"divided by {' or '.join(map(str, scales))}" if scales else "numbers as they are"
+        unprepared = f", no transform: {divided}"
     return (
-        f"example {first.id!r} {first.array.shape} {first.array.dtype} becomes {tried.input}; {tried.hidden} hidden "
-        f"neurons, {counted(columns['output'].shape[1], 'output')}; of {counted(predicted.examples, 'example')} "
-        f"predicted: {predicted}{left_out}{note}"
+        f"example {first.id!r} {first.array.shape} {first.array.dtype} becomes {tried.input}{unprepared}; read "
+        f"{_kinds(tried)}; {tried.hidden} hidden neurons, {counted(columns['output'].shape[1], 'output')}; of "
+        f"{counted(predicted.examples, 'example')} predicted: {predicted}{left_out}{note}"
     )
+
+
+def _kinds(tried: Trial) -> str:
+    """Return the kinds of examples that were read, the most frequent first."""
+    kinds = [f"{num} × {kind}" for kind, num in tried.kinds.most_common()]
+    more = f" and {len(kinds) - MOST_KINDS} more kinds" if len(kinds) > MOST_KINDS else ""
+    return ", ".join(kinds[:MOST_KINDS]) + more
+
+
+def _mixed_types(tried: Trial, spec: Spec) -> list[str]:
+    """Return a warning if a transform is given numbers of several scales."""
+    types: Counter[str] = Counter()
+    for kind, num in tried.kinds.items():
+        types[kind.dtype] += num
+    if spec.transform is None or len(types) < 2:
+        return []
+    counts = " and ".join(f"{num} as {name}" for name, num in types.most_common())
+    return [f"the transform is given {counts}, and dividing all by 255 misfeeds some; let it scale each by its type"]
+
+
+def _doubtful_class(tried: Trial, model: ModelSpec) -> list[str]:
+    """Return a warning if nearly all examples are predicted as one class, and not all outputs are equal."""
+    if model.task != "classification" or np.all(tried.columns["output"] == tried.columns["output"][0]):
+        return []
+    prediction, confidence = tried.columns["prediction"], tried.columns["confidence"]
+    return plausibility.about_one_class(prediction, confidence, tried.columns["output"].shape[1], model.name_of)
+
+
+def about_orientation(pool: PoolSpec, turned: int, num: int) -> list[str]:
+    """Return a warning if the orientation of some of ``num`` images is ignored."""
+    if not turned or pool.orientation == "apply":
+        return []
+    return [
+        f"{turned:,} of {counted(num, 'image')} state an EXIF orientation, and the model is given them as they are "
+        "stored, not upright; if its service turns them, as OpenCV does, set pool.orientation: apply"
+    ]
 
 
 def _random_parts(model: ModelSpec) -> list[str]:
     """Return a warning if the factory returns a different model each time, because there are no weights."""
     if model.factory is None or model.weights is not None:
         return []
-    from opacc_ray.extract.weights import random_parameters
+    from opacc_ray.extract.torch_model import random_parameters
 
     names = random_parameters(model)
     if not names:
@@ -168,10 +218,12 @@ def note_predictions(run: Run) -> None:
     )
     span = None if spread is None else plausibility.Range(spread.low, spread.median, spread.high)
     warnings = plausibility.about_predictions(predicted.examples, predicted.classes, span, run.num_classes)
+    warnings += about_orientation(run.spec.pool, index.turned, predicted.examples)
     unsure = next((name for name in run.spec.model.classes or () if is_cant_tell(name)), None)
     if unsure is not None:
         number = (run.spec.model.classes or []).index(unsure)
         warnings.append(f"a label {unsure!r} means can't tell, not that class: label the class {number}, or rename it")
+    warnings += warnings_about(model.label_names)
     sanity = ModelSanity(trial=before.trial if before else [], predicted=predicted, warnings=warnings)
     run.store.write(SANITY, sanity.to_bytes())
 
@@ -212,7 +264,7 @@ def _about_labels(model: ModelSpec, num_classes: int | None, known: Sequence[Lab
     if not known:
         return []
     try:
-        of_labels = linear_estimator([item.known for item in known]).weights  # (n,)
+        of_labels = Rounds([item.known for item in known]).weights  # (n,)
     except LabelError:  # they allow no estimate
         of_labels = np.ones(sum(len(item.outcome) for item in known))
     ids = [name for item in known for name in item.known.ids]
@@ -229,7 +281,16 @@ def _about_labels(model: ModelSpec, num_classes: int | None, known: Sequence[Lab
     names = model.classes or _numbers_of([*predicted, *truth], num_classes or 0)
     code = {name: number for number, name in enumerate(names)}
     said_class, true_class = (np.array([code[text] for text in own], dtype=np.int64) for own in (predicted, truth))
-    return plausibility.about_classes(said_class, true_class, weights.astype(np.float64), names)
+    foreseen = np.concatenate([_foreseen(item.known) for item in known])[first]
+    return plausibility.about_classes(said_class, true_class, weights.astype(np.float64), names, foreseen)
+
+
+def _foreseen(selection: Selection) -> NDArray[np.float64]:
+    """Return the failure probabilities (n,) that were predicted before the labels of a round, NaN without any."""
+    prediction = selection.design.prediction
+    if prediction is None or plausibility.FORESEEN_FROM not in selection.facts:
+        return np.full(len(selection), np.nan)
+    return prediction.labelled
 
 
 def _numbers_of(texts: Sequence[str], num_classes: int) -> list[str]:

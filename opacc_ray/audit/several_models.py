@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from opacc_ray.audit.prior_knowledge import refuse_twice
 from opacc_ray.errors import DataError, SpecError, counted
-from opacc_ray.estimators.rounds import Outcome
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.shards import digest_of
 from opacc_ray.history import NO_HISTORY, History
@@ -21,7 +20,8 @@ from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import MethodParameters
-from opacc_ray.samplers.estimate import refuse_other_ids
+from opacc_ray.samplers.same_pool import refuse_other_ids
+from opacc_ray.selection import Outcome
 from opacc_ray.spec import ModelSpec, Spec
 
 
@@ -76,7 +76,7 @@ def open_models(
 
 def histories(own: History, num_others: int) -> list[History]:
     """Return the history of each model: for the other models only what is known about the pool."""
-    return [own, *[own if own is NO_HISTORY else History(prior=own.prior)] * num_others]
+    return [own, *[own if own is NO_HISTORY else History(judges=own.judges)] * num_others]
 
 
 def _check_size(other: Run, size: int, place: str, own: int, *, or_fewer: bool = False) -> None:

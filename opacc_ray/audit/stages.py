@@ -8,40 +8,38 @@ and with the digests inside them.
 """
 
 import logging
-import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from opacc_ray.audit.growth import known_features
 from opacc_ray.errors import DataError, LostRayError, counted
-from opacc_ray.extract import reference, stored_features
-from opacc_ray.extract.carried import copy_shards, left_of, locate
+from opacc_ray.extract import reference
 from opacc_ray.extract.content_digest import describe
-from opacc_ray.extract.extraction import Base, Extraction, Known, refusal
+from opacc_ray.extract.extraction import Extraction, refusal
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import (
-    ALL,
     INDEX,
     Index,
     IndexedShard,
     check_shard,
-    loses,
+    locate,
     make_index,
     read_index,
     write_description,
     write_index,
 )
+from opacc_ray.extract.inference import check_decided
+from opacc_ray.extract.loaded_code import confirm, copy_records, outdated
 from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
+from opacc_ray.extract.stored_features import extract_shards, needs_model
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import known_features
 from opacc_ray.samplers.base import Report
 from opacc_ray.spec import Spec
 
@@ -64,32 +62,29 @@ class Stage(NamedTuple):
 
     job: Extraction
     plan: Plan
-    whole: Store | None = None  # folder for all features, if an added one fails for some examples
 
 
 def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Stage]:
-    """Return the stages of a run: the reference if a feature is compared with it, then the pool.
+    """Return the stages of a run: the reference if a feature is compared with it, the pool, and each kind of surprise.
 
-    A shared set has one stage for the features of the forward pass, and one for each added feature.
+    Surprise is computed from the hidden layers that the stages before have stored.
     """
     code, own, link = run.header.code, run.feature_set, run.header.features
+    ranges = "ranges" in spec.compares_with()
     folder, stages = None, []
     if compared and spec.reference:
         folder = reference.folder(spec, compared, run.store, code)
-        ranges = "ranges" in spec.compares_with()
         job = Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges, code=code)
         stages.append(Stage(job, compared))
-    names = spec.features() if link is None else tuple(link.features)
-    known = known_features(run)
-    there = dict(known.added) if known else own.added
-    beside = tuple((name, place) for name, place in own.added.items() if name in there)
-    forward = Extraction(spec, spec.pool, names, own.folder, folder, beside=beside, code=code, known=known)
-    stages.append(Stage(forward, plan))
+    names = spec.extracted() if link is None else tuple(link.features)
+    covered = folder if "coverage" in names and ranges else None
+    stages.append(
+        Stage(Extraction(spec, spec.pool, names, own.folder, covered, code=code, known=known_features(run)), plan)
+    )
     if link is not None:
-        write_description(own.folder, describe(spec, plan, link.features, code))
+        write_description(own.folder, describe(spec, plan, compared, link.features, code))
     for name, place in own.added.items():
-        added = replace(forward, names=(name,), target=place, beside=(), base=Base(own.folder, names), known=None)
-        stages.append(Stage(added, plan, own.whole))
+        stages.append(Stage(Extraction(spec, spec.pool, (name,), place, folder, hidden=own.folder, code=code), plan))
     return stages
 
 
@@ -104,12 +99,11 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
     that loses a process is replaced by another one.
     """
     made = list[int]()
-    left, limit = RESTARTS, stages[-1].job.spec.extract.time_limit if stages else None
-    until = math.inf if limit is None else time.monotonic() + limit
+    left = RESTARTS
     while True:
         before = len(made)
         try:
-            return _extract(stages, progress, made, until)
+            return _extract(stages, progress, made)
         except LostRayError as error:
             left = RESTARTS if len(made) > before else left - 1
             if left < 0:
@@ -117,52 +111,26 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
             log.warning("%s; another one is started", str(error).partition(". ")[0])
 
 
-def _extract(stages: Sequence[Stage], progress: Report, made: list[int], until: float) -> None:
+def _extract(stages: Sequence[Stage], progress: Report, made: list[int]) -> None:
     """Extract once what is missing; adds the number of each finished shard to ``made``."""
-    todo = _todo(stages)
-    total = sum(
-        len(stage.plan.shards) if stage.job.base is None else len(own.missing)
-        for stage, own in zip(stages, todo, strict=True)
-    )
-    kept = total - sum(len(own.missing) for own in todo)
+    todo = [unfinished(job, plan) for job, plan in stages]
+    for place, (stage, found) in enumerate(zip(stages, todo, strict=True)):
+        if stage.job.known is not None and found.missing:
+            todo[place] = found._replace(missing=_located(stage.job.known, found.missing))
+    total = sum(len(stage.plan.shards) for stage in stages)
+    kept = total - sum(len(found.missing) for found in todo)
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
     needs_actors = any(
-        any(map(left_of, own.missing)) and not stage.job.source.holds_features
-        for stage, own in zip(stages, todo, strict=True)
+        needs_model(stage.job, shard) for stage, found in zip(stages, todo, strict=True) for shard in found.missing
     )
     with _connected(stages) if needs_actors else nullcontext():
         for stage, (shards, known) in zip(stages, todo, strict=True):
-            new = _work_on(stage.job, shards, lambda: progress(next(finished), total), made, until) if shards else {}
+            new = _work_on(stage.job, shards, lambda: progress(next(finished), total), made) if shards else {}
             _complete(stage, known | new)
-    rest = _whole(stages)
-    if rest is not None:
-        log.warning("a feature cannot be computed for some examples; all features are extracted again for the others")
-        _extract([rest], progress, made, until)
 
 
-def _todo(stages: Sequence[Stage]) -> list[Found]:
-    """Return the missing shards of each stage, without those that an earlier stage will make."""
-    todo: list[Found] = []
-    made: dict[str, list[Shard]] = {}
-    for job, plan, _ in stages:
-        found, coming = unfinished(job, plan), made.get(job.target.uri, [])
-        if coming:
-            job.target.delete(INDEX)  # its files will be replaced
-        numbers = {shard.number for shard in coming}
-        todo.append(
-            Found(
-                [shard for shard in found.missing if shard.number not in numbers],
-                {number: report for number, report in found.reports.items() if number not in numbers},
-            )
-        )
-        made |= {folder.uri: found.missing for _, folder in job.beside}
-        if job.known is not None and todo[-1].missing:
-            todo[-1] = todo[-1]._replace(missing=_located(job.known, todo[-1].missing))
-    return todo
-
-
-def _located(known: Known, shards: Sequence[Shard]) -> list[Shard]:
+def _located(known: Store, shards: Sequence[Shard]) -> list[Shard]:
     """Return the shards with the known features of their parts, and log how many those are."""
     found = locate(known, shards)
     taken, total = sum(len(shard.carried) for shard in found), sum(len(shard.parts) for shard in found)
@@ -170,32 +138,21 @@ def _located(known: Known, shards: Sequence[Shard]) -> list[Shard]:
         "features of %d of %s are those of %s",
         taken,
         counted(total, "part of the pool", "parts of the pool"),
-        known.folder.uri,
+        known.uri,
     )
     return found
 
 
-def _whole(stages: Sequence[Stage]) -> Stage | None:
-    """Return the stage that extracts all features at once, if an added one cannot be had of some examples."""
-    for job, plan, whole in stages:
-        if whole is not None and job.base is not None:
-            indices = [read_index(job.base.folder), read_index(job.target)]
-            if loses([index for index in indices if index]):
-                names = tuple(name for name in ALL if name in job.spec.features())
-                return Stage(replace(job, names=names, target=whole, base=None, known=None), plan)
-    return None
-
-
 @contextmanager
 def _connected(stages: Sequence[Stage]) -> Iterator[None]:
-    """Connect to a cluster; raises StorageError if a worker lacks a local file that it needs."""
+    """Connect to a cluster; refuses nodes that lack a local file, or have other software than this process."""
     from opacc_ray.cluster import session
 
     with session.connected() as is_ours:
-        from opacc_ray.cluster.tasks import refuse_unseen  # imports Ray, which reads its token mode then
+        from opacc_ray.cluster.tasks import refuse_unfit  # imports Ray, which reads its token mode then
 
         if not is_ours:
-            refuse_unseen(_paths(stages))
+            refuse_unfit(_paths(stages))
         yield
 
 
@@ -211,24 +168,25 @@ def _paths(stages: Sequence[Stage]) -> dict[str, str]:
 
 
 def _work_on(
-    job: Extraction, shards: Sequence[Shard], tick: Callable[[], None], made: list[int], until: float
+    job: Extraction, shards: Sequence[Shard], tick: Callable[[], None], made: list[int]
 ) -> dict[int, ShardReport]:
     """Extract some shards and return their reports by number; calls ``tick`` after each."""
     reports: dict[int, ShardReport] = {}
 
     def on_done(shard: Shard, report: ShardReport) -> None:
+        if not reports:  # before more are computed with other code than this machine's
+            confirm(job.target, job.modules)
         reports[shard.number] = report
         made.append(shard.number)
         tick()
 
-    if job.source.holds_features:
-        stored_features.extract_shards(job, shards, on_done)
-        return reports
-    copy_shards(job, [shard for shard in shards if not left_of(shard)], on_done)
-    if rest := [shard for shard in shards if left_of(shard)]:
+    if job.known is not None:
+        copy_records(job.known, job.target)
+    extract_shards(job, [shard for shard in shards if not needs_model(job, shard)], on_done)
+    if rest := [shard for shard in shards if needs_model(job, shard)]:
         from opacc_ray.cluster import actor_pool
 
-        actor_pool.extract_shards(job, rest, on_done, until)
+        actor_pool.extract_shards(job, rest, on_done)
     return reports
 
 
@@ -237,13 +195,15 @@ def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
     job = stage.job
     index = read_index(job.target)
     if index is None:
+        if what := outdated(job.target, job.modules):
+            log.warning("%s since extraction began: the features are those of before, and a rerun extracts again", what)
         others = reference.merge_ranges(job.target) if job.ranges else {}
         index = index_features(job, stage.plan, reports, others)
     if index.bad:
         first = BadItem(index.bad[0].id, index.bad[0].reason)
         if job.spec.extract.on_bad_item == "error":  # the run that extracted them left them out
             raise refusal(job.spec, job.source, first)
-        if job.base is None:
+        if job.hidden is None:
             log.warning(
                 "%d examples of %s are left out, such as %s: %s", len(index.bad), job.source.uri, first.id, first.reason
             )
@@ -265,7 +225,7 @@ def index_features(
     known = dict(reports or {})
     sizes = {entry.key: entry.size for entry in job.target.list()} if len(known) < len(plan.shards) else {}
     before = [shard for shard in plan.shards if shard.number not in known]
-    found = job.target.each(lambda shard: read_report(job.target, shard.file, sizes[shard.file]), before, threads=16)
+    found = in_order(lambda shard: read_report(job.target, shard.file, sizes[shard.file]), before, threads=16)
     for shard, report in zip(before, found, strict=True):
         check_plan(job.target, job.source.format, shard, report)
         known[shard.number] = report
@@ -282,7 +242,7 @@ def index_features(
     if len(index.machines) > 1:
         made = Counter(shard.machine for shard in index.shards)
         log.warning(
-            "%s: %d kinds of machine made the shards, and their features differ in the last bits: %s",
+            "%s: %d kinds of machine, or of opacc, made the shards, and their features may differ: %s",
             job.target.uri,
             len(index.machines),
             "; ".join(f"{made[i]} by {machine}" for i, machine in enumerate(index.machines)),
@@ -309,20 +269,45 @@ def _refuse_repeated(job: Extraction, index: Index, reports: Sequence[ShardRepor
 
 
 def unfinished(job: Extraction, plan: Plan) -> Found:
-    """Find the shards of the plan without sound features; deletes the index if it does not cover the others."""
+    """Find the shards of the plan without sound features.
+
+    Deletes damaged files, and the index if it does not cover the others.
+    """
     index = _sound_index(job, plan)
     sizes = {entry.key: entry.size for entry in job.target.list()}
     there = [shard for shard in plan.shards if shard.file in sizes]
     whole = sum(sizes[shard.file] for shard in there) <= READ_WHOLE
     base = None
     with suppress(DataError):  # it will be replaced
-        base = read_index(job.base.folder) if job.base else None
-    stored = _Stored(job, index, _by_file(index), _by_file(base), sizes, whole)
-    found = dict(zip(there, job.target.each(stored.check_safely, there, threads=4), strict=True))
+        base = read_index(job.hidden) if job.hidden else None
+    shards, base_ids = _by_file(index), {shard.file: shard.ids for shard in _by_file(base).values()}
+
+    def check(shard: Shard) -> ShardReport | str | None:
+        """Check the file of a shard; returns its report if no index has it, or the damage as text."""
+        size, own, report = sizes[shard.file], shards.get(shard.file), None
+        try:
+            if index and own:
+                table = check_shard(job.target, index, own, size, whole=whole)
+                check_decided(table, job.spec, job.source, job.target.uri_of(shard.file))
+                ids = own.ids
+            else:
+                report = read_report(job.target, shard.file, size, whole=whole)
+                check_plan(job.target, job.source.format, shard, report)
+                ids = report.ids
+                if job.ranges and report.num_examples:
+                    reference.check_ranges(job.target, shard)
+        except DataError as error:
+            return str(error)
+        if base_ids.get(shard.file, ids) != ids:
+            return f"{job.target.uri_of(shard.file)} has other rows than its feature set"
+        return report
+
+    found = dict(zip(there, in_order(check, there, threads=4), strict=True))
     missing = [shard for shard in plan.shards if isinstance(found.get(shard, "it is missing"), str)]
-    for fault in found.values():
+    for shard, fault in found.items():
         if isinstance(fault, str):
             log.warning("%s; extracting it again", fault.partition("; ")[0])
+            job.target.delete(shard.file)
     kept, total = len(plan.shards) - len(missing), len(plan.shards)
     if kept:
         done = f"{counted(total, 'shard')} {'was' if total == 1 else 'were'}"
@@ -332,45 +317,6 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
         job.target.delete(INDEX)
     reports = {shard.number: answer for shard, answer in found.items() if isinstance(answer, ShardReport)}
     return Found(missing, reports)
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """Stored files of a stage."""
-
-    job: Extraction
-    index: Index | None
-    shards: dict[str, IndexedShard]  # of the index, by file
-    base: dict[str, IndexedShard]  # by file: features that these extend, as far as they are complete
-    sizes: dict[str, int]  # bytes of each file
-    whole: bool  # whether all bytes are compared with their digests
-
-    def check_safely(self, shard: Shard) -> ShardReport | str | None:
-        """Check the file of a shard; returns its report if no index has it, or the damage as text."""
-        try:
-            return self._check(shard)
-        except DataError as error:
-            return str(error)
-
-    def _check(self, shard: Shard) -> ShardReport | None:
-        job, size, own = self.job, self.sizes[shard.file], self.shards.get(shard.file)
-        if self.index and own:
-            check_shard(job.target, self.index, own, size, whole=self.whole)
-            self._check_base(shard, own.examples, own.ids)
-            return None
-        report = read_report(job.target, shard.file, size, whole=self.whole)
-        check_plan(job.target, job.source.format, shard, report)
-        self._check_base(shard, report.num_examples, report.ids)
-        if job.ranges and report.num_examples:
-            reference.check_ranges(job.target, shard)
-        return report
-
-    def _check_base(self, shard: Shard, num_examples: int, ids: str | None) -> None:
-        """Raise DataError if an added feature belongs to other examples; it may lack some."""
-        base = self.base.get(shard.file)
-        if base and (num_examples > base.examples or (num_examples == base.examples and ids != base.ids)):
-            uri = self.job.target.uri_of(shard.file)
-            raise DataError(f"{uri} belongs to other examples than its set; run the spec again")
 
 
 def _by_file(index: Index | None) -> dict[str, IndexedShard]:

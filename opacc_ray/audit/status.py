@@ -1,33 +1,80 @@
-"""Report the state of a run or of all runs of an output, keep the error of a run, and remove runs."""
+"""The state of a run: how far it is, the command to run next, its last error, and its log in words."""
 
 import logging
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.growth import pool_changes
-from opacc_ray.audit.next_step import step_of
-from opacc_ray.audit.sanity import predicted_by, warnings_of
+from opacc_ray.audit.sanity import predicted_by, warnings_now, warnings_of
+from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.documents import Document, Part, format_field
-from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, shortened
-from opacc_ray.estimators.metrics import ACCURACY
-from opacc_ray.labels.label_log import label_files, read_log
+from opacc_ray.errors import LabelError, OpaccError, SpecError, counted, shortened
+from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.lake.redaction import redacted
-from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs.commit_log import FOLDER as LOG
-from opacc_ray.runs.commit_log import Commit, Happening, Removal
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, StatedEstimate
-from opacc_ray.runs.feature_sets import list_sets
-from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.runs.run_documents import Predicted
-from opacc_ray.runs.series import PoolChanges, first_labelled, names_of_runs, runs_of
+from opacc_ray.metrics.metric import ACCURACY
+from opacc_ray.registry import Registry
+from opacc_ray.runs.commit_log import Commit
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts
+from opacc_ray.runs.feature_store import find_changed
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import DrawnRound, Ended, Goal, GoalProgress, Predicted
+from opacc_ray.runs.series import PoolChanges, pool_changes
+from opacc_ray.samplers.plausibility import without_lead
 
 log = logging.getLogger(__name__)
+
+
+def command_of(run: Run, verb: str, *rest: str) -> str:
+    """Return a command on a run, as it can be pasted into a shell."""
+    return " ".join(["opacc", verb, quote(run.uri), *rest])
+
+
+def step_of(run: Run, rounds: Sequence[RoundCounts], *, stated: bool = False) -> list[str]:
+    """Return the command to run next and its arguments, without the run.
+
+    ``stated`` says whether an estimate uses all labels that are there.
+    """
+    if any(item.missing for item in rounds):
+        return ["label"] if has_page(run) else ["labels import", "FILE"]
+    if not any(item.labelled for item in rounds):
+        return ["next"]
+    goal = run.newest_goal(reached=False)
+    if goal is not None:
+        return ["next", *until_options(goal.half_width, goal.metric, goal.by)]
+    return ["report" if stated else "estimate"]
+
+
+def until_options(half_width: float, metric: str = ACCURACY, by: str | None = None) -> list[str]:
+    """Return the options that state a goal, for a shell."""
+    width = f"±{half_width:g}"
+    return [
+        "--until",
+        width if metric == ACCURACY else quote(f"{metric} {width}"),
+        *(["--by", quote(by)] if by else []),
+    ]
+
+
+def has_page(run: Run) -> bool:
+    """Return whether the labelling page can show the examples of a run: pictures, answers or columns of rows."""
+    from opacc_ray.labels.example_files import may_have_pictures  # decoders, which few commands need
+
+    return bool(run.spec.pool.columns.answer or read_log(run).show) or may_have_pictures(run)
+
+
+def no_page(run: Run) -> str:
+    """Return why the labelling page shows nothing of a run, and what to do."""
+    manifest = next((uri for uri in run.manifests(run.rounds()[-1]) if uri.endswith(".csv")), None)
+    instead = f", or fill in a copy of {manifest} and import it" if manifest else ""
+    return (
+        "the labelling page has nothing to show: name columns of the pool to show, by --show for a CSV, or "
+        f"manifest.show in the spec{instead}"
+    )
+
 
 FAILURE = "failure.json"
 
@@ -50,23 +97,8 @@ class ShardCounts(Part):
     total: int = Field(ge=0, description="all shards")
 
 
-class TrackStatus(Part):
-    """State of one track of a run."""
-
-    track: str | None = Field(default=None, description="name of the track; null for the first track")
-    rounds: list[RoundCounts] = Field(description="every round in numbers")
-    estimate: AccuracyEstimate | None = Field(description="the last estimate; null if there is none")
-    estimate_is_current: bool | None = Field(
-        default=None, description="whether the last estimate uses all present labels; null without an estimate"
-    )
-    waits_for: str = Field(description="the next thing to do, in words")
-    step: list[str] = Field(
-        default=[], description="command to run next and its arguments, without the run; empty: run the spec again"
-    )
-
-
-class RunStatus(Document, TrackStatus):
-    """State of a run: extraction, one of its tracks, and the other tracks."""
+class RunStatus(Document):
+    """State of a run: extraction, rounds and estimate."""
 
     format: Literal["opacc-status/1"] = format_field("opacc-status/1")
     run: str = Field(description="URI of the run")
@@ -78,24 +110,40 @@ class RunStatus(Document, TrackStatus):
     )
     predicted: Predicted | None = Field(default=None, description="predictions for the pool; null if unknown")
     warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
-    others: list[TrackStatus] = Field(default=[], description="the other tracks")
+    rounds: list[RoundCounts] = Field(description="every round in numbers")
+    estimate: AccuracyEstimate | None = Field(description="the last estimate; null if there is none")
+    estimate_is_current: bool | None = Field(
+        default=None, description="whether the last estimate uses all present labels; null without an estimate"
+    )
+    waits_for: str = Field(description="the next thing to do, in words")
+    step: list[str] = Field(
+        default=[], description="command to run next and its arguments, without the run; empty: run the spec again"
+    )
     failure: RunFailure | None = Field(default=None, description="error of the last `opacc run`; null if it succeeded")
 
 
 def status(run: Run, *, with_warnings: bool = True) -> RunStatus:
-    """Return the state of a run on its own track and on all others.
+    """Return the state of a run.
 
     A run with lost labels, or with labels in conflict, waits for their repair. Warnings are found by all labels, so a
     caller that does not show them leaves them out.
     """
     index, total = run.read_index(), run.header.pool.num_shards
     lost, failure = "; ".join(read_log(run).lost.values()), read_failure(run)
-    tracks = [run, *(track for track in run.tracks() if track.track != run.track)]
-    known = [_rounds(track) if index and track.rounds() else ([], None) for track in tracks]
-    own, *rest = [
-        _track_status(track, *found, lost, failure, complete=index is not None)
-        for track, found in zip(tracks, known, strict=True)
-    ]
+    rounds, conflict = _rounds(run) if index and run.rounds() else ([], None)
+    counts, estimate, is_current = [item.counts() for item in rounds], run.read_estimate(), None
+    if estimate is not None:
+        goal = run.newest_goal(reached=True) if rounds else None
+        stops_at = (None, ACCURACY) if goal is None else (goal.half_width, goal.target)
+        stated = estimate.labels_digest, (estimate.goal, estimate.goal_of)
+        is_current = bool(rounds) and stated == (digest_of(rounds), stops_at)
+    waits_for, step = lost or conflict or _waits_for(rounds, is_current), list[str]()
+    if failure and not rounds:
+        waits_for = f"another run of its spec, which failed: {failure.error}"
+    elif not index:
+        waits_for = "extraction: run the spec again, finished shards are kept"
+    elif rounds:
+        step = ["labels list"] if lost or conflict else step_of(run, counts, stated=is_current is True)
     return RunStatus(
         run=run.uri,
         shards=ShardCounts(done=total if index else len(run.finished_shards()), total=total),
@@ -103,39 +151,8 @@ def status(run: Run, *, with_warnings: bool = True) -> RunStatus:
         excluded=len(index.bad) if index else None,
         pool_changes=pool_changes(run),
         predicted=predicted_by(run) if index else None,
-        warnings=warnings_of(run, known[0][0]) if index and with_warnings else [],
-        others=[track for track in rest if track.rounds],
+        warnings=warnings_of(run, rounds) if index and with_warnings else [],
         failure=failure,
-        **{name: getattr(own, name) for name in TrackStatus.model_fields},
-    )
-
-
-def _track_status(
-    run: Run,
-    rounds: Sequence[LabelledRound],
-    conflict: str | None,
-    lost: str,
-    failure: RunFailure | None,
-    *,
-    complete: bool,
-) -> TrackStatus:
-    """Return the state of one track; ``lost`` names lost files of labels."""
-    estimate, is_current = run.read_estimate(), None
-    if estimate is not None:
-        goal = run.newest_goal(reached=True) if rounds else None
-        stops_at = (None, ACCURACY) if goal is None else (goal.half_width, goal.target)
-        stated = estimate.labels_digest, (estimate.goal, estimate.goal_of)
-        is_current = bool(rounds) and stated == (digest_of(rounds), stops_at)
-    counts = [item.counts() for item in rounds]
-    waits_for, step = lost or conflict or _waits_for(rounds, is_current), list[str]()
-    if failure and not rounds:
-        waits_for = f"another run of its spec, which failed: {failure.error}"
-    elif not complete:
-        waits_for = "extraction: run the spec again, finished shards are kept"
-    elif rounds:
-        step = ["labels list"] if lost or conflict else step_of(run, counts, stated=is_current is True)
-    return TrackStatus(
-        track=run.track,
         rounds=counts,
         estimate=estimate,
         estimate_is_current=is_current,
@@ -159,13 +176,49 @@ def _rounds(run: Run) -> tuple[list[LabelledRound], str | None]:
 def _waits_for(rounds: Sequence[LabelledRound], is_current: bool | None) -> str:
     """Return what a run with complete features waits for."""
     if not rounds:
-        return "a selection: run the spec again, or `opacc select`"
+        return "a selection: run the spec again"
     missing = sum(len(item.missing) for item in rounds)
     if missing:
         return counted(missing, "label")
     if not any(item.labelled.any() for item in rounds):
         return 'another round: all answers so far are "can\'t tell", so draw more examples with `opacc next`'
     return "nothing" if is_current else "nothing but `opacc estimate`"
+
+
+# -- rounds ----------------------------------------------------------------------------------------------------
+
+
+def newest_round(run: Run, goal: Goal | None = None, *, again: bool = False, like: Run | None = None) -> DrawnRound:
+    """Return the newest round of a run, the progress towards its goal, and the command to run next.
+
+    ``again``: it was drawn by an earlier call. The labels of a run that it is ``like`` are imported next, if that has
+    some of the chosen examples.
+    """
+    progress = goal and GoalProgress(**{name: getattr(goal, name) for name in GoalProgress.model_fields})
+    if goal is not None and goal.reached:  # nothing was drawn
+        return DrawnRound(run=run.uri, step=["report"], goal=progress)
+    selection, warnings = run.read_selection(run.rounds()[-1]), warnings_now(run)
+    step, chosen = status(run, with_warnings=False).step, set(selection.ids)
+    if like and like.uri != run.uri and any(row.id in chosen for row in read_log(like).labels()):
+        step = ["labels import", like.uri]
+    return DrawnRound(
+        run=run.uri,
+        method=selection.method,
+        round=selection.round,
+        n=len(selection),
+        labelled=len(run.read_chosen(selection.round).labelled_ids),
+        carried_from=selection.facts.get(CARRIED, {}).get("run"),
+        pool_size=selection.pool_size,
+        manifests=run.manifests(selection.round),
+        notice=f"round {selection.round} was drawn already; label it"
+        if again
+        else without_lead(selection.facts.get("notice"), warnings),
+        objects=find_changed(run, [selection.round]),
+        predicted=predicted_by(run),
+        warnings=warnings,
+        step=step,
+        goal=progress,
+    )
 
 
 # -- failures --------------------------------------------------------------------------------------------------
@@ -176,7 +229,8 @@ def read_failure(run: Run) -> RunFailure | None:
     return run.read_document(RunFailure, FAILURE)
 
 
-def _write_failure(run: Run, error: str, exit_code: int) -> None:
+def write_failure(run: Run, error: str, exit_code: int) -> None:
+    """Keep the error of a run with it."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
     run.store.write(FAILURE, RunFailure(at=at, error=redacted(error), exit_code=exit_code).to_bytes())
 
@@ -193,7 +247,7 @@ def failure_kept(run: Run) -> Iterator[None]:
             else f"unexpected {type(error).__name__}: {shortened(str(error))}"
         )
         try:
-            _write_failure(run, said, error.exit_code if isinstance(error, OpaccError) else 1)
+            write_failure(run, said, error.exit_code if isinstance(error, OpaccError) else 1)
         except OpaccError as trouble:  # the first error matters more
             log.warning("the error of the run could not be stored: %s", trouble)
         raise
@@ -201,177 +255,79 @@ def failure_kept(run: Run) -> Iterator[None]:
         run.store.delete(FAILURE)
 
 
-_FILES = "listing|estimate|report|characterization|failure|sanity|spec"
-_FOLDERS = (
-    "features|reference|history|rounds|labels|log|estimates|signatures|tracks|figures|generated|characterized-test"
+def ended_by(waits_for: str) -> Ended:
+    """Return the result of a run that did not fail, by what it waits for."""
+    return "done" if waits_for.startswith("nothing") else "waits for labels"
+
+
+# -- log ---------------------------------------------------------------------------------------------------------------
+
+_RUNS = "opacc_ray.runs"
+ENTRIES = Registry(
+    "entries",
+    {
+        "opacc-closed/2": f"{_RUNS}.run_documents:ClosedRound",
+        "opacc-draw/1": f"{_RUNS}.run_documents:Draw",
+        "opacc-goal/1": f"{_RUNS}.run_documents:Goal",
+        "opacc-label-action/1": "opacc_ray.labels.label_documents:LabelAction",
+        "opacc-removal/1": f"{_RUNS}.commit_log:Removal",
+        "opacc-seal/1": f"{_RUNS}.run_documents:Seal",
+        "opacc-stated/1": f"{_RUNS}.estimate_documents:Stated",
+        "opacc-taught/1": f"{_RUNS}.run_documents:Taught",
+    },
 )
-OWN = re.compile(rf"(?:{_FILES})\.(?:json|parquet|html|md)|(?:{_FOLDERS})/.*", re.DOTALL)
-"""Keys of the files of a run, below its prefix."""
-
-LABELS = re.compile(r"(?:tracks/[^/]+/)?rounds/\d+/labels/.")
-"""Start of the keys of files of labels."""
-
-State = Literal["failed", "not extracted", "waits for labels", "to be estimated", "done", "unreadable"]
+"""Format -> document of an entry of the log, which says in ``words()`` what happened."""
 
 
-class ListedRun(Part):
-    """A run of an output, with its first track."""
+class LoggedEntry(Part):
+    """One entry of the log of a run."""
 
-    name: str = Field(description="name of the run: the last part of its URI")
+    number: int = Field(ge=1, description="number of the entry")
+    at: str = Field(description="time in ISO 8601, UTC")
+    round: int | None = Field(description="round that it is about; null: none")
+    what: str = Field(description="what happened, in words")
+
+
+class RunLog(Document):
+    """The log of a run."""
+
+    format: Literal["opacc-log/1"] = format_field("opacc-log/1")
     run: str = Field(description="URI of the run")
-    state: State = Field(description="state of the run")
-    waits_for: str | None = Field(
-        description="the next thing to do, or why the run is not readable; null if nothing is left"
-    )
-    labels: int = Field(default=0, ge=0, description="draws with a label")
-    estimate: StatedEstimate | None = Field(default=None, description="the last estimate; null if there is none")
-    measure: str | None = Field(
-        default=None, description="what is estimated: accuracy, or a score; null without an estimate"
-    )
-    created: str | None = Field(default=None, description="when the run was created: ISO 8601, UTC; null if unknown")
-    days: float | None = Field(default=None, description="days since then")
-    tracks: list[str] = Field(default=[], description="names of the other tracks")
+    head: str | None = Field(description="SHA-256 of the newest entry, which depends on all; null: no entry yet")
+    entries: list[LoggedEntry] = Field(description="all entries, in their order")
 
 
-class RunList(Document):
-    """The runs of an output, the newest first."""
-
-    format: Literal["opacc-runs/1"] = format_field("opacc-runs/1")
-    output: str = Field(description="URI of the output")
-    runs: list[ListedRun] = Field(description="the newest first")
-
-
-class RemovedRun(Document):
-    """Report of a removed run."""
-
-    format: Literal["opacc-removed-run/1"] = format_field("opacc-removed-run/1")
-    run: str = Field(description="URI of the run")
-    files: int = Field(ge=1, description="number of deleted files")
-    bytes: int = Field(ge=0, description="size of the deleted files")
-    label_files: int = Field(ge=0, description="number of deleted files of labels")
-    kept: list[str] = Field(description="URIs of other files below its prefix, which were kept")
-    features: str | None = Field(
-        description="digest of its shared features, which were kept; null if they were in its prefix"
-    )
-    used_by: list[str] = Field(description="names of other runs that use these features")
-    reference_of: str | None = Field(
-        default=None, description="audit with later runs of which it was the first labelled run; null: none"
-    )
+def run_log(run: Run) -> RunLog:
+    """Return the log of a run."""
+    entries = [
+        LoggedEntry(number=commit.number, at=commit.at, round=commit.round, what="; ".join(_said(commit)))
+        for commit in run.commits
+    ]
+    return RunLog(run=run.uri, head=run.head, entries=entries)
 
 
-def list_runs(output: str, now: datetime | None = None) -> RunList:
-    """Return the states of the runs of an output; raises DataError if there is none."""
-    home = open_store(output)
-    names = names_of_runs(home)
-    if not names:
-        what = "is a run" if home.exists(HEADER) else "holds no runs"
-        raise DataError(f"{home.uri} {what}; give the `output` of a spec, which is the folder of its runs")
-    found = [_listed(home, name, now or datetime.now(UTC)) for name in names]
-    return RunList(output=home.uri, runs=sorted(found, key=lambda item: (item.created or "", item.name), reverse=True))
-
-
-def _listed(home: Store, name: str, now: datetime) -> ListedRun:
-    uri = home.store(name).uri
-    try:
-        run = Run.open(uri)
-        found = status(run)
-    except OpaccError as error:
-        return ListedRun(name=name, run=uri, state="unreadable", waits_for=str(error))
-    created, stated = run.header.created, found.estimate
-    names = set(StatedEstimate.model_fields)
-    return ListedRun(
-        name=name,
-        run=uri,
-        state=_state(found),
-        waits_for=None if found.waits_for == "nothing" else found.waits_for,
-        labels=sum(item.labelled for item in found.rounds),
-        estimate=StatedEstimate(**stated.model_dump(include=names)) if stated else None,
-        measure=stated.measure if stated else None,
-        created=created,
-        days=(now - datetime.fromisoformat(created)).total_seconds() / 86400,
-        tracks=[str(track.track) for track in found.others],
-    )
-
-
-def _state(found: RunStatus) -> State:
-    if found.failure and not found.rounds:
-        return "failed"
-    if found.examples is None or not found.rounds:
-        return "not extracted"
-    if any(item.missing for item in found.rounds):
-        return "waits for labels"
-    return "done" if found.waits_for == "nothing" else "to be estimated"
-
-
-def remove_run(uri: str, *, force: bool = False, head: str | None = None) -> RemovedRun:
-    """Delete all files of a run; shared features are kept.
-
-    The header is deleted last, so that an interrupted removal is visible and can be repeated. Raises DataError if there
-    is no run; SpecError if it has labels, and ``force`` is not given, or if its log does not end with a ``head``.
-    """
-    store = open_store(uri)
-    if not store.exists(HEADER):
-        raise DataError(f"there is no run at {store.uri} (no {HEADER}); give the URI that `opacc run` printed")
-    if not force:
-        _refuse_labels(store, [entry.key for entry in store.list() if LABELS.match(entry.key)])
-    before = {entry.key for entry in store.list(LOG)}
-    _log_removal(store, force, head)
-    entries = [entry for entry in store.list() if entry.key in before or not entry.key.startswith(LOG)]
-    own = [entry for entry in entries if OWN.fullmatch(entry.key)]
-    labels = [entry.key for entry in own if LABELS.match(entry.key)]
-    output, _, name = store.uri.rpartition("/")
-    shared = next((item for item in list_sets(output).sets if name in item.runs), None)
-    watched = _watched_with(output, name) if labels else None
-    _delete(store, [entry.key for entry in own])
-    return RemovedRun(
-        run=store.uri,
-        files=len(own),
-        bytes=sum(entry.size for entry in own),
-        label_files=len(labels),
-        kept=[store.uri_of(entry.key) for entry in entries if not OWN.fullmatch(entry.key)],
-        features=shared.digest if shared else None,
-        used_by=[other for other in shared.runs if other != name] if shared else [],
-        reference_of=watched,
-    )
-
-
-def _refuse_labels(store: Store, labels: Sequence[str]) -> None:
-    if labels:
+def run_as_of(run: Run, time: datetime) -> Run:
+    """Return the run as it was at a time; raises SpecError if its log was empty then."""
+    seen = tuple(commit for commit in run.commits if datetime.fromisoformat(commit.at) <= time)
+    if run.commits and not seen:
         raise SpecError(
-            f"{store.uri} has {counted(len(labels), 'file')} of labels, which would also be deleted; save them "
-            "with `opacc export RUN --to URI`, then give --force"
+            f"nothing had been drawn in {run.uri} at {time:%Y-%m-%d %H:%M:%S} UTC; its log begins at "
+            f"{run.commits[0].at[:19]}"
         )
+    newest, now = run.commits[-1:], datetime.now(UTC)
+    if newest and datetime.fromisoformat(newest[0].at) > max(time, now):
+        log.warning(
+            "%s has entries as late as %s UTC, and it is %s: a clock was wrong; more may have been known at %s",
+            run.uri,
+            newest[0].at[:19],
+            f"{now:%H:%M:%S}",
+            f"{time:%Y-%m-%d %H:%M:%S}",
+        )
+    return run.at(seen)
 
 
-def _log_removal(store: Store, force: bool, head: str | None) -> None:
-    """Log that a run is removed, so that no other command adds to it, unless its header or log is damaged."""
-
-    def decide(commits: tuple[Commit, ...]) -> Happening:
-        now = run.at(commits)
-        if head is not None and now.head != head:
-            raise SpecError(f"{store.uri} was used meanwhile, so it is kept; give the command again")
-        if not force:
-            _refuse_labels(store, label_files(now))
-        return Happening([Removal()])
-
-    with suppress(DataError):
-        run = Run.open(store.uri)
-        run.log.append(decide)
-
-
-def _watched_with(output: str, run: str) -> str | None:
-    """Return the audit of which a run is the first labelled one, if it has others."""
-    audit = run.rpartition("-")[0]
-    runs = runs_of(output, audit)[0]
-    first = first_labelled(runs) if len(runs) > 1 else None
-    return audit if first is not None and first.name == run else None
-
-
-def _delete(store: Store, keys: list[str]) -> None:
-    with suppress(DataError):  # its header is damaged
-        run = Run.open(store.uri)
-        _write_failure(run, "its removal was interrupted; give `opacc runs remove` again, with --force", 5)
-    keys += [entry.key for entry in store.list(LOG)]
-    for key in sorted({*keys, FAILURE}, key=lambda key: (key == HEADER, key == FAILURE, key)):
-        store.delete(key)
-    store.prune()
+def _said(commit: Commit) -> Iterator[str]:
+    """Yield what an entry says, in words; what nothing here knows by the name of its format."""
+    for content in commit.content:
+        form = str(content.get("format"))
+        yield ENTRIES[form].from_dict(content, f"entry {commit.number} of the log").words() if form in ENTRIES else form

@@ -1,14 +1,14 @@
 """Verbs of an audit: extract, select, draw further rounds, close a round.
 
-``labels/actions.py`` imports the labels, and ``accuracy.py`` estimates the accuracy. Each verb reads and writes only
-the prefix of the run, and the shared features and reference next to it. So days may pass between two verbs, and each
-verb may run in another process. Every verb may be repeated: completed work is kept.
+``labels/label_actions.py`` imports the labels, and ``accuracy.py`` estimates the accuracy. Each verb reads and writes
+only the prefix of the run, and the shared features and reference next to it. So days may pass between two verbs, and
+each verb may run in another process. Every verb may be repeated: completed work is kept.
 """
 
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,26 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.carried_labels import choose_first, import_carried
-from opacc_ray.audit.growth import known_features, pool_changes
-from opacc_ray.audit.next_step import has_page
 from opacc_ray.audit.prior_knowledge import check_history, read_history
 from opacc_ray.audit.resolution import settle
 from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
 from opacc_ray.audit.several_models import open_models
 from opacc_ray.audit.stages import Stage, extract, stages_of
-from opacc_ray.audit.status import failure_kept
+from opacc_ray.audit.status import failure_kept, has_page
 from opacc_ray.cluster import local
-from opacc_ray.errors import LabelError, SpecError, counted
-from opacc_ray.extract.feature_set import feature_set, read_sound
+from opacc_ray.errors import DataError, LabelError, counted
+from opacc_ray.extract.feature_set import feature_set
 from opacc_ray.extract.slice_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
-from opacc_ray.labels.formats.label_formats import NOTES, link_to, write_manifest
+from opacc_ray.labels.formats.label_formats import MANIFESTS, NOTES, link_to, write_manifest
 from opacc_ray.labels.label_log import adopt_rules, shown_columns
 from opacc_ray.labels.label_rows import Context, Task
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
     having_labels,
-    is_labelled,
     read_all,
     read_labelled,
     read_rounds,
@@ -48,7 +45,8 @@ from opacc_ray.runs import feature_store
 from opacc_ray.runs.commit_log import Commit, Happening
 from opacc_ray.runs.feature_store import compare_objects, write_listing
 from opacc_ray.runs.run import HEADER, Closing, Run
-from opacc_ray.runs.run_documents import ClosedRound, Draw
+from opacc_ray.runs.run_documents import ClosedRound
+from opacc_ray.runs.series import known_features, pool_changes
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import select as select_from
@@ -79,7 +77,9 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     if not store.exists(HEADER):
         if spec.has_history:
             check_history(spec, plan, compared)
-        there = read_sound(feature_set(store, header.features))
+        there = None
+        with suppress(DataError):  # it will be extracted again
+            there = feature_set(store, header.features, spec.surprise()).read()
         if there is not None:
             feature_store.check_fit(spec, there.index)
         elif not spec.pool.holds_features:
@@ -87,8 +87,11 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
         if there is None and trial:
             read_only = spec.pool.holds_features
             log.info("reading the first rows of the pool" if read_only else "trying the model on some examples")
-            found, doubts = check_model(spec, plan, compared)
-            log.info("%s", found)
+            tried = check_model(spec, plan, compared)
+            doubts = tried.warnings
+            log.info("%s", tried.found)
+            for doubt in tried.of_some:
+                log.warning("%s", doubt)
     try_slices(spec.pool, plan)
     try_shown(spec)
     run = Run.create(uri, header)
@@ -99,7 +102,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     return run, stages_of(run, spec, plan, compared)
 
 
-def run(
+def first_round(
     spec: Spec,
     extracting: Report = unreported,
     selecting: Report = unreported,
@@ -108,7 +111,7 @@ def run(
     slot: ExtractionSlot = lambda stages: nullcontext(),
     labels_of_new: Callable[[], int] | None = None,
 ) -> Run:
-    """Extract, select and write manifests. Completed work is kept, damaged work is done again.
+    """Extract, select the first round and write its manifests. Completed work is kept, damaged work is done again.
 
     An error is stored with the run until a later call succeeds.
 
@@ -128,9 +131,6 @@ def run(
             extract(stages, extracting)
         store_slices(audit.spec.pool, stages[-1].plan, audit.complete_features(), known_features(audit))
         note_predictions(audit)
-        rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
-        for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
-            log.warning("%s was lost or changed and is restored; a changed file was moved to replaced/", uri)
         if drawn := audit.rounds():
             at = audit.drawn_at(drawn[-1])
             log.info("round %d was drawn before, %s: nothing new is drawn", drawn[-1], f"{at:%Y-%m-%d %H:%M} UTC")
@@ -138,45 +138,46 @@ def run(
             _write_round(audit, *first)
         else:
             own = spec.sample
-            select(audit, own.method, own.budget, own.parameters, replicates=own.replicates, progress=selecting)
+            select(audit, own.method, own.budget, own.parameters, progress=selecting)
         import_carried(audit)
     return audit
 
 
 class Choice(NamedTuple):
-    """Arguments of `opacc.select`."""
+    """What a round is drawn by."""
 
     method: str
     budget: int | None
     parameters: Mapping[str, Any]
     seed: int
-    replicates: int | None
-    names_served: bool = False  # whether a caller named the numbers that it serves, which later rounds then serve too
+    names_served: bool  # whether a caller named the numbers that it serves, which later rounds then serve too
 
-    @classmethod
-    def of(
-        cls,
-        run: Run,
-        method: str,
-        budget: int | None,
-        parameters: Mapping[str, Any],
-        seed: int | None = None,
-        replicates: int | None = None,
-    ) -> "Choice":
-        """Return a choice, with what the spec of the run adds."""
-        drawn_with, own_seed = run.spec.drawn_with(method, parameters), run.spec.seed if seed is None else seed
-        return cls(method, budget, drawn_with, own_seed, replicates, "serve" in parameters)
 
-    def matches(self, selection: Selection) -> bool:
-        """Whether a selection has these arguments, as far as that is visible without drawing it again."""
-        stated = asdict(parse_parameters(self.method, self.parameters))
-        return (
-            self.method == selection.method
-            and self.budget in (None, len(selection))
-            and self.seed == selection.seed
-            and json.loads(json.dumps(stated)) == selection.parameters
-            and (self.replicates or 0) == selection.design.num_replicates
-        )
+def _choice(
+    run: Run,
+    method: str,
+    budget: int | None,
+    given: Mapping[str, Any],
+    seed: int,
+    before: Selection | None = None,
+) -> Choice:
+    """Return what a round is drawn by: what is given, what the round before kept by this method, then the spec."""
+    kept = dict(before.parameters) if before and before.method == method else {}
+    if kept and before and before.facts.get(NAMES_SERVED) and "serve" not in given:
+        return Choice(method, budget, kept | dict(given), seed, names_served=True)
+    kept.pop("serve", None)
+    return Choice(method, budget, kept | dict(run.spec.drawn_with(method, given)), seed, "serve" in given)
+
+
+def _matches(choice: Choice, selection: Selection) -> bool:
+    """Whether a selection was drawn by a choice, as far as that is visible without drawing it again."""
+    stated = asdict(parse_parameters(choice.method, choice.parameters))
+    return (
+        choice.method == selection.method
+        and choice.budget in (None, len(selection))
+        and choice.seed == selection.seed
+        and json.loads(json.dumps(stated)) == selection.parameters
+    )
 
 
 def select(
@@ -185,56 +186,17 @@ def select(
     budget: int | None,
     parameters: Mapping[str, Any],
     seed: int | None = None,
-    replicates: int | None = None,
     progress: Report = unreported,
 ) -> Selection:
-    """Choose the examples of the newest round of the run's track and write its manifests.
+    """Choose the examples of the first round and write its manifests.
 
-    A selection without labels is replaced with a warning, and kept under ``draws/``. One with labels is never replaced.
-    ``progress`` is used as in :func:`opacc_ray.select`. Raises SpecError for an unknown method or parameter, an invalid
-    budget, or a round that has labels. Raises LabelError if another command drew the round meanwhile, or if this is a
-    further track and the first one has no selection.
+    ``progress`` is used as in :func:`opacc_ray.select`. Raises SpecError for an unknown method or parameter, or an
+    invalid budget; LabelError if the run has another first round.
     """
-    number = max(run.rounds(), default=1)
-    if run.track is not None and not run.along(None).rounds():
-        raise LabelError(f"{run.uri} has no selection yet, and the main track comes first; remove --track")
-    earlier = read_rounds(run)[:-1] if number > 1 else []
-    before = len(run.logged(Draw, number))
-    choice = Choice.of(run, method, budget, parameters, seed, replicates)
-    selection, replaced = _choose(run, choice, earlier, progress), None
-    if number in run.rounds():
-        replaced = run.read_selection(number)
-        if replaced.to_dict() == selection.to_dict():
-            run.restore_copies(number)  # the command that drew it may have been killed before it copied them
-            return selection
-        if is_labelled(run, number):
-            raise SpecError(
-                f"round {number} of {run.title} has labels, which another selection would discard; draw a "
-                "further round with `opacc next`, or select on another track with --track NAME"
-            )
-    _write_round(run, selection, read_labelled(run), before)
-    if replaced is not None:
-        log.warning(
-            "round %d of %s (%s by %s) had no labels and is replaced; its manifests no longer count. Later rounds draw "
-            "by %s, unless `opacc next` gets --method",
-            number,
-            run.title,
-            counted(len(replaced), "example"),
-            replaced.method,
-            method,
-        )
+    choice = _choice(run, method, budget, parameters, run.spec.seed if seed is None else seed)
+    selection = _choose(run, choice, [], progress)
+    _write_round(run, selection, set())
     return selection
-
-
-def free_track(run: Run, choice: Choice) -> Run:
-    """Return the run on a track that may draw a choice: a new one if the newest round is another choice with labels.
-
-    The name of a new track is METHOD-BUDGET. It uses existing labels of its examples, but does not learn from them.
-    """
-    number = max(run.rounds(), default=0)
-    if number and not choice.matches(run.read_selection(number)) and is_labelled(run, number):
-        return run.along(choice.method if choice.budget is None else f"{choice.method}-{choice.budget}")
-    return run
 
 
 def next_round(
@@ -243,7 +205,6 @@ def next_round(
     *,
     method: str | None = None,
     parameters: Mapping[str, Any] | None = None,
-    replicates: int | None = None,
     serve: Sequence[str] | None = None,
     close: bool = False,
     repeat: bool = False,
@@ -251,12 +212,11 @@ def next_round(
 ) -> Selection:
     """Draw a further round with all labels so far.
 
-    Method, parameters and number of replicates are those of the last round unless given; another method starts with its
-    own defaults. `neyman` serves the numbers of the spec, also where these have changed, unless a ``serve`` was given
-    among the parameters of this round or an earlier one; the argument ``serve`` is for this round only.
-    ``replicates=0`` continues without them. ``close`` gives up the missing labels of the last round: they
-    count as not drawn, and their examples may be drawn again. With ``repeat``, the last round is
-    returned, and none drawn, if it has no answer since it was drawn and these arguments.
+    Method and parameters are those of the last round unless given; another method starts with its own defaults.
+    `neyman` serves the numbers of the spec, also where these have changed, unless a ``serve`` was given among the
+    parameters of this round or an earlier one; the argument ``serve`` is for this round only. ``close`` gives up the
+    missing labels of the last round: they count as not drawn, and their examples may be drawn again. With ``repeat``,
+    the last round is returned, and none drawn, if it has no answer since it was drawn and these arguments.
     ``progress(done, total)`` counts chosen examples.
 
     Raises
@@ -272,14 +232,14 @@ def next_round(
     rounds, labelled = read_all(run)
     feature_store.check_drawn_from(run, [item.number for item in rounds])
     last = rounds[-1]
-    choice = _next_choice(run, last.selection, method or last.selection.method, budget, parameters or {}, replicates)
+    before = last.selection
+    choice = _choice(run, method or before.method, budget, parameters or {}, before.seed, before)
     if serve is not None and "serve" not in (parameters or {}):
         served = run.spec.drawn_with(choice.method, {"serve": list(serve)})
         choice = choice._replace(parameters={**choice.parameters, **served})
     if last.missing and not close:
-        if repeat and last.number > 1 and not _answered_since(last) and choice.matches(last.selection):
-            run.restore_copies(last.number)  # the command that drew it may have been killed before it copied them
-            return last.selection
+        if repeat and last.number > 1 and not last.is_answered and _matches(choice, before):
+            return before
         raise _missing_labels(run, last)
     refuse_empty_strata(run, last)
     selection = _choose(run, choice, rounds, progress)
@@ -287,32 +247,14 @@ def next_round(
     return selection
 
 
-def _next_choice(
-    run: Run, before: Selection, method: str, budget: int | None, given: Mapping[str, Any], replicates: int | None
-) -> Choice:
-    """Return the choice of the round after ``before``, which keeps what is not given unless the method changes."""
-    kept = dict(before.parameters) if method == before.method else {}
-    if method == before.method and replicates is None:
-        replicates = before.design.num_replicates
-    if kept and before.facts.get(NAMES_SERVED) and "serve" not in given:
-        return Choice(method, budget, kept | dict(given), before.seed, replicates or None, names_served=True)
-    kept.pop("serve", None)
-    choice = Choice.of(run, method, budget, given, before.seed, replicates or None)
-    return choice._replace(parameters=kept | dict(choice.parameters))
-
-
 def _missing_labels(run: Run, last: LabelledRound) -> LabelError:
     go_on = f"none has come yet: give them by `opacc {'label' if has_page(run) else 'labels import'}`"
-    if _answered_since(last):
+    if last.is_answered:
         go_on = "import them, or give --close to continue without them"
     return LabelError(
-        f"round {last.number} of {run.title} needs {counted(len(last.missing), 'label')}, the first for "
+        f"round {last.number} of {run.uri} needs {counted(len(last.missing), 'label')}, the first for "
         f"{last.missing[0]!r}; {go_on}"
     )
-
-
-def _answered_since(last: LabelledRound) -> bool:
-    return int(last.labelled.sum()) + len(last.unsure) > last.known_before
 
 
 def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress: Report) -> Selection:
@@ -323,7 +265,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
 
     def draw(pool: Any, outcomes: Sequence[NDArray[np.float64]], history: Any) -> Selection:
         previous = [(item.known, values) for item, values in zip(known, outcomes, strict=True)]
-        given = {"replicates": choice.replicates, "history": history, "progress": progress} | dict(choice.parameters)
+        given = {"history": history, "progress": progress} | dict(choice.parameters)
         return select_from(pool, choice.method, choice.budget, choice.seed, previous=previous, **given)
 
     if run.spec.sample.models and parameters.serves_several:
@@ -336,17 +278,13 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
     return replace(chosen, round=len(earlier) + 1, facts=facts)
 
 
-def _write_round(
-    run: Run, selection: Selection, labelled: set[str], before: int = 0, closing: Closing = lambda now: []
-) -> None:
+def _write_round(run: Run, selection: Selection, labelled: set[str], closing: Closing = lambda now: []) -> None:
     """Write a round with its manifests; ``labelled`` are the ids of all examples with a label."""
     spec = run.spec
     chosen = feature_store.find_chosen(run, selection, labelled)
-    compared = compare_objects(run, [chosen])
-    notes = dict.fromkeys(compared.changed, NOTES["changed"])
-    notes |= dict.fromkeys(compared.lost, NOTES["lost"])
+    notes = {key: NOTES[state] for key, state in compare_objects(run, [chosen])[1].items()}
     first = {name: i for i, name in reversed([*enumerate(chosen.ids)])}  # draws: an example is labelled once
-    shown = read_shown(run, [chosen], shown_columns(run)) if spec.manifest.formats else {}
+    shown = read_shown(run, [chosen], shown_columns(run))
     rows = [
         Task(
             id=chosen.ids[i],
@@ -354,7 +292,6 @@ def _write_round(
             run=run.name,
             round=selection.round,
             order=i + 1,
-            prediction=spec.model.name_of(chosen.predictions[i]),
             note=notes.get(chosen.objects[i] or ""),
             shown=shown.get(chosen.ids[i], {}),
         )
@@ -364,12 +301,12 @@ def _write_round(
     names, counts = spec.model.classes, spec.model.counts
     context = Context(tuple(names) if names else None, counts=tuple(counts or ()))
     files: dict[str, bytes] = {}
-    for kind in spec.manifest.formats:
-        files |= write_manifest(kind, rows, context, show_prediction=spec.manifest.show_prediction)
-    run.write_round(selection, chosen, files, before, closing)
+    for kind in MANIFESTS:
+        files |= write_manifest(kind, rows, context)
+    run.write_round(selection, chosen, files, closing)
 
 
-def close(run: Run) -> None:
+def close_round(run: Run) -> None:
     """Give up the missing labels of the newest round, so that they count as not drawn.
 
     Raises LabelError if the existing labels allow no estimate for the pool, or further labels came meanwhile.
@@ -379,7 +316,7 @@ def close(run: Run) -> None:
 
     def decide(commits: tuple[Commit, ...]) -> Happening | None:
         closed = _given_up(last, run.at(commits))
-        return Happening(closed, run.track, last.number) if closed else None
+        return Happening(closed, last.number) if closed else None
 
     run.log.append(decide)
 
@@ -394,7 +331,7 @@ def _given_up(last: LabelledRound, now: Run) -> list[ClosedRound]:
         return []
     if not missing.isdisjoint(read_labelled(now)):
         raise LabelError(
-            f"labels of round {last.number} of {now.title} were imported during its closing, so nothing was closed or "
+            f"labels of round {last.number} of {now.uri} were imported during its closing, so nothing was closed or "
             "drawn; run the command again"
         )
     return [now.closing(last.number, last.missing)]

@@ -1,30 +1,25 @@
-"""Commands about labels: label, manifest, and labels import, list, correct, withdraw, rule, agreement, export."""
+"""Commands about labels: label, and labels import, list, correct, withdraw, export."""
 
-from datetime import timedelta
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from opacc_ray.audit.audit import EXPORTERS, Audit
 from opacc_ray.cli.command import (
     RULE,
     RUN,
-    TOOL,
     Answer,
     Group,
     command,
     on_run,
-    out_option,
     run_argument,
-    track_option,
 )
-from opacc_ray.errors import LabelError
+from opacc_ray.runs.run_names import uri_of
 
 if TYPE_CHECKING:
-    from opacc_ray.labels.label_rows import FormatName
     from opacc_ray.runs.run import Run
     from opacc_ray.spec import ConflictRule
-
-WAYS = click.Choice(["links", "copies", "thumbnails", "addresses"])
 
 overlap_option = click.option(
     "--overlap",
@@ -34,43 +29,8 @@ overlap_option = click.option(
 )
 
 
-@command("manifest")
-@on_run
-@track_option
-@click.option("--to", "tool", type=TOOL, required=True, help="Labelling tool.")
-@out_option(help="Folder of the files (default: RUN-round-N-TOOL).")
-@click.option("--round", "number", type=click.IntRange(min=1), metavar="N", help="Round (default: the newest).")
-@click.option("--images", type=WAYS, help="How images reach annotators (default: by pool and tool).")
-@click.option(
-    "--days",
-    type=click.FloatRange(0, 7, min_open=True),
-    default=7.0,
-    show_default=True,
-    help="Days until links expire.",
-)
-@click.option(
-    "--annotators", metavar="NAMES", default="", help="Annotators who share the examples, separated by commas."
-)
-@overlap_option
-def manifest(
-    run: "Run", tool: "FormatName", out: str | None, number: int | None, days: float, annotators: str, **options: Any
-) -> Answer:
-    """Write a round as tasks for a labelling tool, without predictions."""
-    from opacc_ray.cli import label_texts
-    from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
-
-    folder = out or "-".join(
-        filter(None, [run.name, run.track, f"round-{number or max(run.rounds(), default=1)}", tool])
-    )
-    names = tuple(name.strip() for name in annotators.split(",") if name.strip())
-    wanted = Wanted(tool, folder, number, lifetime=timedelta(days=days), annotators=names, **options)
-    written = write_tasks(run, wanted)
-    return Answer(written, label_texts.tasks(written))
-
-
 @command("label")
 @click.argument("uri", metavar="RUN|OUTPUT", type=RUN)
-@track_option
 @click.option("--annotator", metavar="NAME", help="Annotator (default: the page asks).")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0: any free one.")
 @click.option(
@@ -82,16 +42,24 @@ def manifest(
 @click.option("--people", metavar="NAMES", default="", help="People who get an address each, such as ann,bob.")
 @click.option("--user-header", metavar="NAME", help="Header in which a proxy names who signed in.")
 @overlap_option
-def label(uri: str, track: str | None, port: int, host: str, people: str, **options: Any) -> Answer:
+def label(
+    uri: str,
+    annotator: str | None,
+    port: int,
+    host: str,
+    people: str,
+    user_header: str | None,
+    overlap: float | None,
+) -> Answer:
     """Label on a web page, until Ctrl-C; answers are saved at once.
 
     Of an OUTPUT, all runs that wait for labels are served, with an inbox and the team.
     """
-    from opacc_ray.cli import label_texts
     from opacc_ray.labels.page.serve import holds_runs, serve
+    from opacc_ray.report import label_answers
     from opacc_ray.runs.run import Run
 
-    is_output = track is None and holds_runs(uri)
+    is_output = holds_runs(uri)
 
     def announce(address: str) -> None:
         who = "it shows the team, so keep it to yourself" if people else "anyone with this address can label"
@@ -102,83 +70,66 @@ def label(uri: str, track: str | None, port: int, host: str, people: str, **opti
         click.echo(f"{name:<10} {address}", err=True)
 
     def on_done(desk: Any) -> None:
-        step = label_texts.after(desk.run).text
+        step = label_answers.after(desk.run).text
         click.echo(f"done       {desk.name}: all examples are answered; next: {step}", err=True)
 
-    names = [name.strip() for name in people.split(",") if name.strip()]
-    options |= {"people": names, "on_person": on_person, "on_done": on_done}
-    run = None if is_output else Run.open(uri, track)
-    session = serve(run or uri, host, port, announce, **options)
-    return Answer(session, label_texts.session(session, run))
-
-
-MAX_BYTES = 256_000_000
-"""Most bytes of a file of labels: about five million labels."""
+    run = None if is_output else Run.open(uri)
+    session = serve(
+        run or uri,
+        host,
+        port,
+        announce,
+        annotator=annotator,
+        overlap=overlap,
+        people=[name.strip() for name in people.split(",") if name.strip()],
+        user_header=user_header,
+        on_person=on_person,
+        on_done=on_done,
+    )
+    return Answer(session, label_answers.session(session, run))
 
 
 @command("import")
 @run_argument
-@click.argument("file", metavar="FILE")
-@track_option
+@click.argument("file", metavar="[FILE|RUN]", required=False)
 @click.option("--annotator", metavar="NAME", help="Annotator of all labels in the file.")
-@click.option("--conflict", type=RULE, help="Rule for labels that differ, for the run from now on.")
+@click.option(
+    "--conflict", type=RULE, help="Rule for labels that differ, for the run from now on; without FILE, set it alone."
+)
 @click.option(
     "--numbers-are-classes", is_flag=True, help="Read numbers as class indexes from 0 although classes have names."
 )
 @click.option("--only-selected", is_flag=True, help="Leave out rows of other examples, as of a file of all labels.")
-@click.option("--tool", type=TOOL, help="Tool that wrote the file; other files are refused.")
-@click.option(
-    "--max-bytes",
-    type=click.IntRange(min=1),
-    default=MAX_BYTES,
-    show_default=True,
-    metavar="N",
-    help="Refuse larger files.",
-)
 def import_file(
     uri: str,
-    file: str,
-    track: str | None,
+    file: str | None,
+    annotator: str | None,
+    conflict: "ConflictRule | None",
     numbers_are_classes: bool,
-    tool: "FormatName | None",
-    max_bytes: int,
-    **options: Any,
+    only_selected: bool,
 ) -> Answer:
-    """Import labels: CSV or JSONL with id and label, or a tool's export.
+    """Import labels: CSV or JSONL with id and label, a tool's export, or the answers of another run.
 
-    Files may come in any order, and may hold any part of the labels.
+    Files may come in any order, and may hold any part of the labels. Of another run on the same pool, the answers to
+    the examples that RUN has selected are taken.
     """
-    from opacc_ray.cli import label_texts
-    from opacc_ray.labels.formats.label_formats import check_kind
-    from opacc_ray.labels.label_actions import import_labels
-    from opacc_ray.runs.run import Run
+    from opacc_ray.report import label_answers
+    from opacc_ray.report.facts import facts
 
-    data = _read(file, max_bytes)
-    if tool is not None:
-        check_kind(data, file, tool)
-    run = Run.open(uri, track)
-    imported = import_labels(run, file, data, numbers_are_classes=numbers_are_classes or None, **options)
-    return Answer(imported, label_texts.imported(imported, run))
-
-
-def _read(file: str, most: int) -> bytes:
-    """Return the content of a file of at most ``most`` bytes."""
-    try:
-        with open(file, "rb") as opened:
-            size = opened.seek(0, 2) if opened.seekable() else 0
-            if size <= most:
-                if opened.seekable():
-                    opened.seek(0)
-                data = opened.read(most + 1)
-                size = len(data)
-    except (OSError, ValueError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise LabelError(f"there is no file {file}; check the path") from None
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise LabelError(f"the labels {file} cannot be read: {reason}") from None
-    if size > most:
-        raise LabelError(f"{file} has more than {most} bytes: split it, or raise --max-bytes")
-    return data
+    if file is None:
+        if conflict is None:
+            raise click.UsageError("give FILE or RUN, or --conflict RULE to set the rule for labels that differ")
+        return Answer(Audit.open(uri).set_rule(conflict), facts(("rule", f"{conflict}, where labels differ")))
+    source, audit = uri_of(file), Audit.open(uri)
+    is_run = source != file or "://" in file or os.path.isdir(file)
+    imported = audit.add_labels(
+        Audit.open(source) if is_run else file,
+        annotator=annotator,
+        conflict=conflict,
+        numbers_are_classes=numbers_are_classes or None,
+        only_selected=only_selected,
+    )
+    return Answer(imported, label_answers.imported(imported, audit.record))
 
 
 @command("list")
@@ -186,11 +137,10 @@ def _read(file: str, most: int) -> bytes:
 @click.option("--id", "example", metavar="ID", help="Show one example only.")
 def list_labels(run: "Run", example: str | None) -> Answer:
     """List all answers: who, when, and which ones count."""
-    from opacc_ray.cli import label_texts
-    from opacc_ray.labels.label_actions import list_answers
+    from opacc_ray.report import label_answers
 
-    found = list_answers(run, example)
-    return Answer(found, label_texts.answers(found))
+    listed = Audit(run).answers(example)
+    return Answer(listed, label_answers.answers(listed))
 
 
 @command("correct")
@@ -200,12 +150,11 @@ def list_labels(run: "Run", example: str | None) -> Answer:
 @click.option("--annotator", metavar="NAME", required=True, help="Annotator of the correction.")
 def correct(run: "Run", example: str, label: str, annotator: str) -> Answer:
     """Override an example's label (`?` = can't tell). Earlier answers stay in the log but are ignored."""
-    from opacc_ray.cli import label_texts
-    from opacc_ray.labels import label_actions
+    from opacc_ray.report import label_answers
 
-    action = label_actions.correct(run, example, label, annotator)
-    later = label_texts.carried_to(run, example, "correct", example, label, "--annotator", annotator)
-    return Answer(action, [*label_texts.action(action), *later])
+    listed = Audit(run).correct(example, label, annotator=annotator)
+    later = label_answers.carried_to(run, example, "correct", example, label, "--annotator", annotator)
+    return Answer(listed, [*label_answers.answers(listed), *later])
 
 
 @command("withdraw")
@@ -213,56 +162,28 @@ def correct(run: "Run", example: str, label: str, annotator: str) -> Answer:
 @click.argument("what", metavar="ID|FILE")
 def withdraw(run: "Run", what: str) -> Answer:
     """Withdraw the labels of a file or an example (kept in the log)."""
-    from opacc_ray.cli import label_texts
-    from opacc_ray.labels import label_actions
+    from opacc_ray.report import label_answers
 
-    found = label_actions.withdraw(run, what)
-    later = [] if found.id is None else label_texts.carried_to(run, found.id, "withdraw", found.id)
-    return Answer(found, [*label_texts.withdrawn(found), *later])
-
-
-@command("rule")
-@on_run
-@click.argument("rule", metavar="RULE", type=RULE)
-def set_rule(run: "Run", rule: "ConflictRule") -> Answer:
-    """Set the rule for labels that differ: error, majority or latest."""
-    from opacc_ray.cli import label_texts
-    from opacc_ray.labels import label_actions
-
-    action = label_actions.set_rule(run, rule)
-    return Answer(action, label_texts.action(action))
-
-
-@command("agreement")
-@on_run
-def agreement(run: "Run") -> Answer:
-    """Measure agreement of annotators: Cohen's kappa, Krippendorff's alpha."""
-    from opacc_ray.cli import label_texts
-    from opacc_ray.labels.annotator_agreement import measure_agreement
-
-    found = measure_agreement(run)
-    return Answer(found, label_texts.agreement(found))
+    gone = Audit(run).withdraw(what)
+    later = [] if gone.id is None else label_answers.carried_to(run, gone.id, "withdraw", gone.id)
+    return Answer(gone, [*label_answers.withdrawn(gone), *later])
 
 
 @command("export")
 @on_run
-@click.argument("folder", metavar="FOLDER")
-@track_option
-@click.option(
-    "--to", "tool", type=click.Choice(["fiftyone"]), default="fiftyone", show_default=True, help="Tool to write for."
-)
-def export(run: "Run", folder: str, tool: str) -> Answer:
-    """Write labelled examples with predictions and weights, to inspect failures."""
-    from opacc_ray.labels.fiftyone_export import export_labels
+@click.argument("target", metavar="FOLDER|FILE")
+@click.option("--to", "tool", type=click.Choice(list(EXPORTERS)), required=True, help="What to write them for.")
+def export(run: "Run", target: str, tool: str) -> Answer:
+    """Write labelled examples: failures or all of them to train on, a case for a study, or for FiftyOne."""
     from opacc_ray.report.facts import facts
 
-    written = export_labels(run, tool, folder)
-    found = facts(("wrote", f"{written.examples} labelled examples for {tool} to {written.folder}"))
-    return Answer(written, found)
+    written = Audit(run).export(target, tool)
+    wrote = f"{written.examples} labelled examples for {tool} to {written.to}"
+    return Answer(written, facts(("wrote", wrote), *(("note", text) for text in written.notes)))
 
 
 labels = Group(
     "labels",
-    {"Commands": [import_file, list_labels, correct, withdraw, set_rule, agreement, export]},
+    {"Commands": [import_file, list_labels, correct, withdraw, export]},
     help="Import, list and correct labels.",
 )

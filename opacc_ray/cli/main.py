@@ -11,20 +11,12 @@ from difflib import get_close_matches
 import click
 from click.shell_completion import shell_complete
 
-import opacc_ray
-from opacc_ray.cli import (
-    characterize_commands,
-    evidence_commands,
-    fleet_commands,
-    label_commands,
-    other_commands,
-    output_commands,
-    result_commands,
-    run_commands,
-    suite_commands,
-)
-from opacc_ray.cli.command import RUN, Group, end_on_sigterm, known_outputs
+from opacc_ray._version import __version__
+from opacc_ray.cli import commands, label_commands
+from opacc_ray.cli.command import RUN, Group, end_on_sigterm
 from opacc_ray.cli.terminal import CLOSED_PIPE, escape_unprintable, fail, leave_closed_pipe, log_to_stderr
+from opacc_ray.registry import Registry
+from opacc_ray.runs.run_names import known_outputs
 
 COMPLETION = "_OPACC_COMPLETE"
 """Environment variable by which a shell asks for completions."""
@@ -43,65 +35,37 @@ RUN_NAMES = (
 
 WORDS = (
     "Features are what the model says about each example: prediction, confidence, hidden values. A round is examples "
-    "that are labelled together. A track is a series of rounds by one method, and each track has its own estimate. "
+    "that are labelled together. A run is a series of rounds, and has one estimate. "
     "docs/glossary.md has all words."
 )
 
 application = Group(
     "opacc",
     {
-        "A whole audit": [run_commands.audit],
+        "A whole audit": [commands.audit],
         "An audit, step by step": [
-            run_commands.check,
-            run_commands.run_spec,
+            commands.check,
+            commands.run_spec,
             label_commands.label,
-            run_commands.next_round,
-            result_commands.estimate,
-            result_commands.report,
+            commands.next_round,
+            commands.estimate,
+            commands.report,
         ],
-        "Labels": [label_commands.manifest, label_commands.labels],
-        "Runs and features": [
-            run_commands.status,
-            run_commands.plan,
-            run_commands.submit,
-            run_commands.select,
-            run_commands.verify,
-            run_commands.list_log,
-            output_commands.runs,
-            output_commands.features,
-        ],
-        "Results": [
-            result_commands.budget,
-            result_commands.compare,
-            result_commands.export,
-            characterize_commands.characterize,
-            characterize_commands.generate,
-            suite_commands.suite,
-            suite_commands.regress,
-            evidence_commands.evidence,
-        ],
-        "Fleets and operations": [
-            fleet_commands.fleet,
-            fleet_commands.alerts,
-            fleet_commands.metrics,
-            fleet_commands.history,
-            fleet_commands.watch,
-        ],
-        "More": [
-            other_commands.methods,
-            other_commands.spec,
-            other_commands.study,
-            other_commands.drift,
-            other_commands.demo,
-            other_commands.schemas,
-        ],
+        "Labels": [label_commands.labels],
+        "Results": [commands.status, commands.budget, commands.compare],
+        "More": [commands.methods, commands.spec_template],
     },
+    others=Registry("commands"),
+    first=(
+        "An audit, in the order of work",
+        ("spec", "check", "run", "label", "labels", "next", "estimate", "report", "status", "budget", "audit"),
+    ),
     help="How accurate is a model on unlabelled data? opacc picks the few examples worth labelling and reports the "
     "accuracy with a confidence interval.",
     epilog=f"{RUN_NAMES}\n\n{WORDS}\n\n{EXIT_CODES}\n\n"
     f'Completion: eval "$({COMPLETION}=bash_source opacc)" in ~/.bashrc (or zsh, fish).',
 )
-click.version_option(opacc_ray.__version__, message="opacc %(version)s")(application)
+click.version_option(__version__, message="opacc %(version)s")(application)
 
 
 _SHOWN = 3  # runs in an error about a missing one

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from opacc_ray.audit.progress import LOG
+from opacc_ray.audit.progress import CLEARED, LOG, Progress
 
 if TYPE_CHECKING:
     from opacc_ray.report.facts import Fact, Line, Table
@@ -35,9 +35,6 @@ LEAST_LABEL = 10
 
 MOST_LABEL = 20
 """Most characters of a label that the others are aligned with: a file name may be longer."""
-
-NEXT = "next:"
-"""Label of the command to run next."""
 
 _STYLES = {"result": "1", "warning": "33", "error": "31", "head": "2", "next": "1;36"}
 
@@ -77,9 +74,8 @@ def log_to_stderr() -> None:
 def say(text: str) -> None:
     """Print a line on stderr, above a progress bar."""
     text = printable(text)
-    bar = getattr(sys.modules.get("tqdm"), "tqdm", None)
-    if bar is not None and sys.stderr.isatty():
-        bar.write(text, file=sys.stderr)
+    if Progress.drawn:
+        print(f"{CLEARED}{text}\n{Progress.drawn}", end="", file=sys.stderr, flush=True)
     else:
         print(text, file=sys.stderr)
 
@@ -158,17 +154,17 @@ _CONTROL = re.compile(
 
 def printable(text: str) -> str:
     """Return text of several lines with control characters as escapes; other text is unchanged."""
-    return _CONTROL.sub(lambda found: _escape(found[0]), text)
+
+    def escape(found: re.Match[str]) -> str:
+        code = ord(found[0])
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return _CONTROL.sub(escape, text)
 
 
 def printable_line(text: str) -> str:
     """Return text with control characters, line breaks and tabs as escapes."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def printable_json(text: str) -> str:
@@ -202,9 +198,9 @@ def terminal_text(lines: "Sequence[Line]", *, verbose: bool = False, styled: boo
 
 def _fact(fact: "Fact", width: int, styled: bool) -> str:
     text = printable_line(fact.text)
-    if fact.label == NEXT:
-        return _style(f"{NEXT} {text}", "next", styled)
     label = printable_line(fact.label)
+    if fact.tone == "next":
+        return _style(f"{label} {text}", fact.tone, styled)
     label = label if width_of(label) <= MOST_LABEL else f"{label}  "
     return f"{_padded(label, width)}{_style(text, fact.tone, styled)}".rstrip()
 

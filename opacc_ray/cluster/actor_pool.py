@@ -3,17 +3,21 @@
 The driver keeps the queue. Each actor gets one shard, and a second one to read ahead if enough are left for the others.
 An actor that dies, or finishes nothing for ``shard_timeout`` seconds, is replaced, and its shards go back to the queue.
 Such a shard is suspect: from then on it has an actor to itself. Failing storage and a lack of memory also count as a
-failed attempt. After ``attempts`` of them the run fails and names the shard: no shard is ever left out. An actor that
+failed attempt. After ATTEMPTS of them the run fails and names the shard: no shard is ever left out. An actor that
 is preempted (SIGTERM) costs no attempt.
 
 The pool grows and shrinks with the cluster. When the queue is empty, an idle actor gets a copy of the slowest shard,
 and the first result counts. Both write the same bytes, since copies are only made on one kind of machine.
 
-Two commands may work on one run, since they write the same bytes: a shard that the other one has finished is skipped.
+Two commands may work on one run, since they write the same bytes: a worker reads the report of a shard that the other
+one has finished.
+
+An example at which workers die, hang or lack memory is located by halving a shard that failed again and again. Each
+half runs on a worker of its own, which computes and writes nothing. After log₂ n workers one file, row or group of rows
+is left; a last worker confirms that it alone fails.
 """
 
 import logging
-import math
 import os
 import signal
 import statistics
@@ -25,23 +29,90 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from opacc_ray.cluster.local import raise_if_lost, unless_lost
 from opacc_ray.cluster.placement import Placement, place
-from opacc_ray.cluster.poison import find_poison
 from opacc_ray.cluster.session import raise_if_ending
-from opacc_ray.cluster.tasks import LOST, cause_of, enter_folder, ran_out_of_memory
+from opacc_ray.cluster.tasks import LOST, Driver, cause_of, raise_if_unmade, ran_out_of_memory
 from opacc_ray.errors import ClusterError, StorageError, counted, shortened
-from opacc_ray.extract.carried import left_of
 from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.extractor import Extractor, Interrupted
-from opacc_ray.extract.machine import Machine, limit_memory, tune_allocation
-from opacc_ray.extract.shards import FinishedElsewhere, ShardReport
-from opacc_ray.lake.examples import Shard
+from opacc_ray.extract.feature_set import left_of
+from opacc_ray.extract.machine import Machine, tune_allocation
+from opacc_ray.extract.shards import ShardReport
+from opacc_ray.lake.examples import Piece, Shard
 from opacc_ray.lake.outages import expect_answers
 
 log = logging.getLogger(__name__)
+
+LEAST_SECONDS = 10.0
+"""Least time that a part of a shard is given."""
+
+LOADING = 120.0
+"""Seconds in which a worker must load the model."""
+
+
+def find_poison(shard: Shard, start: Callable[[], Any], seconds: float) -> str | None:
+    """Return the name of the file or row that fails alone; None if none does. Raises RayError if no worker starts.
+
+    Parameters
+    ----------
+    start : starts a worker, and returns its handle
+    seconds : time in which the whole shard must be computed; a part has its share of it
+    """
+    whole, part = _size(shard), shard
+    log.info("shard %s is halved to find the example that fails", shard.name)
+    while _size(part) > 1:
+        first, second = _halves(part)
+        part = first if _fails(first, start, seconds * _size(first) / whole) else second
+    if not _fails(part, start, seconds / whole):
+        return None
+    if not part.pieces:
+        return part.entries[0].key
+    [piece] = part.pieces
+    return f"{piece.entry.key}, row or row group {piece.start}"
+
+
+def _fails(part: Shard, start: Callable[[], Any], seconds: float) -> bool:
+    """Return whether a worker dies, hangs or lacks memory at a part of a shard; another error is none."""
+    worker = start()
+    try:
+        unless_lost(ray.get, worker.machine.remote(), timeout=LOADING)  # its failure says nothing of the part
+    except RayError:
+        ray.kill(worker)
+        raise
+    try:
+        unless_lost(ray.get, worker.try_shard.remote(part), timeout=max(seconds, LEAST_SECONDS))
+    except (*LOST, GetTimeoutError):
+        return True
+    except RayError as error:
+        return ran_out_of_memory(error)
+    finally:
+        ray.kill(worker)
+    return False
+
+
+def _size(shard: Shard) -> int:
+    return sum(piece.stop - piece.start for piece in shard.pieces) if shard.pieces else len(shard.entries)
+
+
+def _halves(shard: Shard) -> tuple[Shard, Shard]:
+    if not shard.pieces:
+        middle = len(shard.entries) // 2
+        return shard._replace(entries=shard.entries[:middle]), shard._replace(entries=shard.entries[middle:])
+    left, first, second = _size(shard) // 2, list[Piece](), list[Piece]()
+    for piece in shard.pieces:
+        middle = min(piece.stop, piece.start + left)
+        first += [piece._replace(stop=middle)] if middle > piece.start else []
+        second += [piece._replace(start=middle)] if middle < piece.stop else []
+        left -= middle - piece.start
+    return _of(shard, first), _of(shard, second)
+
+
+def _of(shard: Shard, pieces: list[Piece]) -> Shard:
+    return shard._replace(entries=tuple(dict.fromkeys(piece.entry for piece in pieces)), pieces=tuple(pieces))
+
 
 OnDone = Callable[[Shard, ShardReport], None]  # called with each finished shard and its report
 
@@ -52,8 +123,9 @@ RESIZE_EVERY = 5.0  # seconds between two checks for how many actors the cluster
 SLOW, SLOW_SECONDS = 2.0, 3.0
 """A shard is slow if it takes ``SLOW`` times the median of the finished ones, and at least ``SLOW_SECONDS``."""
 
+ATTEMPTS = 3  # per shard before the run fails
+START_SECONDS = 900.0  # without a start of any actor: a node that the cluster adds and a large model take minutes
 GRACE = 20.0  # seconds from SIGTERM to the end of an actor's process, in which it may finish a batch
-ANSWER_WITHIN = 5.0  # seconds in which a worker that finishes nothing must report its current examples
 PROBE_SECONDS = 600.0  # in which a shard is computed when a fault is looked for, without extract.shard_timeout
 LEAVE_WITHIN = 2.0  # seconds in which actors that are no longer needed may finish the file that they write
 
@@ -61,20 +133,18 @@ LEAVE_WITHIN = 2.0  # seconds in which actors that are no longer needed may fini
 class Worker(Extractor):
     """Extractor in an actor: uses the device that Ray assigned, and ends cleanly on SIGTERM."""
 
-    def __init__(self, job: Extraction, readers: int) -> None:
+    def __init__(self, job: Extraction, readers: int, driver: Driver) -> None:
         tune_allocation()
         expect_answers()
-        enter_folder(job.modules)
+        driver.join()
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         # not super(), which names this class: Ray may make a copy of it
         Extractor.__init__(self, job, "cuda" if gpus else "cpu", readers)
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an actor is made in its process's main thread
 
     def machine(self) -> Machine:
-        """Load the model, limit what further memory may be taken, and return the kind of the machine that it is on."""
-        found = self.prepare().machine
-        limit_memory(self._job.spec.extract.shard_memory)
-        return found
+        """Load the model, and return the kind of the machine that it is on."""
+        return self.maker
 
     def _on_sigterm(self, *_: object) -> None:
         """End the shards in flight after their batch; the driver ends the process, or else it ends itself."""
@@ -112,15 +182,6 @@ class Actor:
         del self.assigned[reference]
         return self.shards.pop(reference)
 
-    def where(self) -> str:
-        """Return in words which examples the worker is at; empty if it does not answer."""
-        try:
-            places = ray.get(self.handle.places.remote(), timeout=ANSWER_WITHIN)
-        except RayError:  # it is dead, or the code that hangs blocks all threads
-            return ""
-        own = [(shard, places[shard.number]) for shard in self.shards.values() if shard.number in places]
-        return "; ".join(f"{shard.name} was at {first!r} .. {last!r}" for shard, (first, last) in own)
-
 
 def wait_to_leave(actors: Sequence[Actor]) -> None:
     """Let actors finish the files that they write, without a further batch, for LEAVE_WITHIN seconds in all."""
@@ -132,15 +193,15 @@ def wait_to_leave(actors: Sequence[Actor]) -> None:
         ray.wait(in_flight, num_returns=len(in_flight), timeout=LEAVE_WITHIN)
 
 
-def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone, until: float = math.inf) -> None:
+def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) -> None:
     """Extract the shards on actors; ``on_done`` is called with each one and its report as it finishes, in any order.
 
-    Raises ClusterError if there is no room for the actors, a shard failed ``attempts`` times, or the monotonic time
-    ``until`` has passed, and each OpaccError of the work itself.
+    Raises ClusterError if there is no room for the actors or a shard failed ATTEMPTS times, and each OpaccError of the
+    work itself.
     """
     placement = place(job.spec.extract, len(shards))
     log.info("%s with %s each", counted(placement.actors, "actor"), placement.needs)
-    pool = _ActorPool(job, deque(shards), placement, on_done, until)
+    pool = _ActorPool(job, deque(shards), placement, on_done)
     try:
         pool.work()
     finally:
@@ -150,13 +211,10 @@ def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone, un
 class _ActorPool:
     """The actors, and the loop that assigns shards to them."""
 
-    def __init__(
-        self, job: Extraction, shards: deque[Shard], placement: Placement, on_done: OnDone, until: float
-    ) -> None:
-        self._until = until
+    def __init__(self, job: Extraction, shards: deque[Shard], placement: Placement, on_done: OnDone) -> None:
+        self._driver = Driver.here()
         self._job, self._options = job, job.spec.extract
         self._pending, self._placement, self._on_done = shards, placement, on_done
-        self._elsewhere = FinishedElsewhere(job.target, job.source.format)
         self._done: set[int] = set()  # numbers of the finished shards
         self._copied: set[int] = set()  # numbers of those that were copied
         self._seconds: list[float] = []  # of each finished shard
@@ -175,7 +233,6 @@ class _ActorPool:
         """Assign shards to actors until every shard is finished."""
         while self._pending or self._unfinished():
             raise_if_ending()
-            self._refuse_late()
             self._assign()
             in_flight = {reference: actor for actor in self._actors for reference in actor.shards}
             starting = {actor.starting: actor for actor in self._actors if actor.starting is not None}
@@ -183,10 +240,10 @@ class _ActorPool:
             raise_if_lost()
             if ready:
                 self._last_event = time.monotonic()
-            elif not in_flight and time.monotonic() - self._last_event > self._options.start_timeout:
+            elif not in_flight and time.monotonic() - self._last_event > START_SECONDS:
                 raise ClusterError(
-                    f"no actor with {self._placement.needs} started within {self._options.start_timeout:g} s; "
-                    "the cluster is full or cannot grow: ask for less, or raise extract.start_timeout"
+                    f"no actor with {self._placement.needs} started within {START_SECONDS:g} s; "
+                    "the cluster is full or cannot grow: ask for less, or run again when it has room"
                 )
             for reference in ready:
                 if reference in starting:
@@ -195,16 +252,6 @@ class _ActorPool:
                     self._collect(in_flight[reference], reference)
             self._replace_hung()
             self._fit_cluster()
-            for shard, report in self._elsewhere.take(self._pending):
-                self._finish(shard, report)
-
-    def _refuse_late(self) -> None:
-        if time.monotonic() > self._until:
-            missing = len(self._pending) + len(self._unfinished())
-            raise ClusterError(
-                f"the extraction did not end within {self._options.time_limit:g} s (extract.time_limit), and "
-                f"{counted(missing, 'shard')} {'is' if missing == 1 else 'are'} missing; the others are kept, run again"
-            )
 
     def _unfinished(self) -> dict[int, Shard]:
         shards = {shard.number: shard for actor in self._actors for shard in actor.shards.values()}
@@ -212,7 +259,7 @@ class _ActorPool:
 
     def _start(self) -> Actor:
         remote = ray.remote(Worker).options(**self._placement.needs.options(), max_concurrency=IN_FLIGHT + 1)
-        return Actor(unless_lost(remote.remote, self._job, self._placement.readers))
+        return Actor(unless_lost(remote.remote, self._job, self._placement.readers, self._driver))
 
     def _on_started(self, actor: Actor) -> None:
         """Note the machine of an actor that has loaded the model; an error of the model ends the run."""
@@ -222,9 +269,10 @@ class _ActorPool:
         except RayTaskError as error:
             raise cause_of(error) from None
         except LOST as error:
+            raise_if_unmade(error)
             self._failed_starts += 1
             log.warning("an actor was lost while it loaded the model; it is replaced")
-            if self._failed_starts >= self._options.attempts * self._placement.actors:
+            if self._failed_starts >= ATTEMPTS * self._placement.actors:
                 raise ClusterError(
                     f"actors died {self._failed_starts} times while loading the model, last with: "
                     f"{shortened(str(error))}; often the node has too little memory for it"
@@ -301,9 +349,8 @@ class _ActorPool:
         limit = self._options.shard_timeout
         for actor in list(self._actors):
             if limit is not None and actor.shards and time.monotonic() - actor.last_sign >= limit:
-                position = f" ({where})" if (where := actor.where()) else ""
-                log.warning("an actor finished nothing for %g s; it is replaced%s", limit, position)
-                why = f"an example hangs{position}, or extract.shard_timeout is too short"
+                log.warning("an actor finished nothing for %g s; it is replaced", limit)
+                why = "an example hangs, or extract.shard_timeout is too short"
                 self._discard(actor, TimeoutError(f"nothing was finished for {limit:g} s: {why}"))
 
     def _fit_cluster(self) -> None:
@@ -318,8 +365,8 @@ class _ActorPool:
             more = min(more, len(self._pending) - len(starting))
             log.info("the cluster has room for %d actors; %d more start", room, more)
             self._actors += [self._start() for _ in range(more)]
-        elif size > max(room, self._placement.least) and not self._options.autoscaling:
-            for actor in starting[: size - max(room, self._placement.least)]:
+        elif size > max(room, 1) and not self._options.autoscaling:
+            for actor in starting[: size - max(room, 1)]:
                 log.info("the cluster has room for %d actors; a pending one is cancelled", room)
                 ray.kill(actor.handle)
                 self._actors.remove(actor)
@@ -340,13 +387,13 @@ class _ActorPool:
         copied = self._unfinished()
         for shard in reversed([shard for shard in shards if shard.number not in self._done]):
             self._failures[shard.number] += error is not None
-            if error is not None and self._failures[shard.number] >= self._options.attempts:
+            if error is not None and self._failures[shard.number] >= ATTEMPTS:
                 poison = self._poison(shard, error)
                 remedy = "so fix this one and run again"
                 if poison is not None:
                     remedy = f"so repair or remove {poison}, at which alone it fails, and run again"
                 raise ClusterError(
-                    f"shard {shard.name} ({shard.keys[0]} .. {shard.keys[-1]}) failed {self._options.attempts} "
+                    f"shard {shard.name} ({shard.keys[0]} .. {shard.keys[-1]}) failed {ATTEMPTS} "
                     f"times, last with: {_reason(error)}; finished shards are kept, {remedy}"
                 )
             self._copied.discard(shard.number)

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from opacc_ray.errors import ClusterError, LostRayError
+from opacc_ray.packages import require
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +174,7 @@ def begin() -> None:
 
     Nothing happens outside :func:`ahead`, or if a cluster is named or joined already.
     """
+    require("running a model", "ray")
     own = _AHEAD.get()
     if own == [] and named_address() == "local" and not is_joined():
         own.append(LocalRay())

@@ -1,15 +1,18 @@
-"""Placement of actors: how many, with which resources, on which nodes of the cluster."""
+"""Placement of actors: how many, with which resources, on which nodes; and calls spread over copies of an object."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
 
 from opacc_ray.cluster.local import unless_lost
+from opacc_ray.cluster.tasks import Driver, results_of
 from opacc_ray.errors import ClusterError
-from opacc_ray.spec import ActorRange, ExtractSpec
+from opacc_ray.extract.machine import tune_allocation
+from opacc_ray.spec import ExtractSpec
 
 MAX_READERS = 16
 Node = Mapping[str, Any]  # one entry of ``ray.nodes()``
@@ -21,21 +24,17 @@ class Needs:
 
     cpus: int
     gpus: float = 0.0
-    accelerator: str | None = None  # such as "A100", as Ray names it
     labels: Mapping[str, str] = field(default_factory=dict)  # of the node: "eu", "!eu", "in(eu,us)" or "!in(eu,us)"
 
     def options(self) -> dict[str, Any]:
         """Return options of a Ray actor."""
-        kind = {} if self.accelerator is None else {"accelerator_type": self.accelerator}
         labels = {"label_selector": dict(self.labels)} if self.labels else {}
-        return {"num_cpus": self.cpus, "num_gpus": self.gpus, **kind, **labels}
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus, **labels}
 
     def fit(self, node: Node) -> bool:
         """Return whether the node is alive and meets the requirements."""
-        resources = node["Resources"]
-        has_kind = self.accelerator is None or f"accelerator_type:{self.accelerator}" in resources
         labels = node.get("Labels", {})
-        return node["Alive"] and has_kind and all(_matches(labels.get(key), want) for key, want in self.labels.items())
+        return node["Alive"] and all(_matches(labels.get(key), want) for key, want in self.labels.items())
 
     def room(self, nodes: Sequence[Node]) -> int:
         """Return how many actors fit on the nodes when they are idle."""
@@ -44,17 +43,15 @@ class Needs:
         return sum(int(min(own.get(name, 0) / num for name, num in needed.items())) for own in fitting)
 
     def __str__(self) -> str:
-        kind = f" on a node with {self.accelerator}" if self.accelerator else ""
         labels = ", ".join(f"{key}: {value}" for key, value in self.labels.items())
-        return f"{self.gpus:g} GPU and {self.cpus} CPU{kind}{f' labelled {labels}' if labels else ''}"
+        return f"{self.gpus:g} GPU and {self.cpus} CPU{f' on a node labelled {labels}' if labels else ''}"
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Number of actors at the start, its limits, and the needs of each."""
+    """Number of actors at the start, the largest number, and the needs of each."""
 
     actors: int
-    least: int
     most: int
     needs: Needs
     readers: int = 1  # threads of an actor that decode
@@ -63,33 +60,25 @@ class Placement:
 def place(extract: ExtractSpec, num_shards: int) -> Placement:
     """Return the placement that the spec asks for.
 
-    Raises ClusterError if the cluster is too small, and would otherwise be waited for without end.
+    Raises ClusterError if the cluster has no room for an actor, and would otherwise be waited for without end.
     """
     nodes = unless_lost(ray.nodes)
     needs = _needs(extract, nodes)
     room = needs.room(nodes)
-    asked = extract.actors
-    if isinstance(asked, ActorRange):
-        limits = asked.min, asked.max or num_shards
-    else:
-        limits = (1, num_shards) if asked == "auto" else (asked, asked)
-    least, most = (max(1, min(number, num_shards)) for number in limits)
-    if room < least and not extract.autoscaling:
+    most = max(1, num_shards if extract.actors == "auto" else min(extract.actors, num_shards))
+    if not room and not extract.autoscaling:
         total = unless_lost(ray.cluster_resources)
         raise ClusterError(
-            f"the spec asks for {least} actors, each with {needs}, and the cluster has "
-            f"{total.get('GPU', 0):g} GPU and {total.get('CPU', 0):g} CPU in all, room for {room}; "
-            "lower extract.actors, extract.gpus_per_actor or extract.threads_per_actor, add nodes, "
-            "or set extract.autoscaling: true to wait for them"
+            f"an actor needs {needs}, and no node of the cluster has room for one; the cluster has "
+            f"{total.get('GPU', 0):g} GPU and {total.get('CPU', 0):g} CPU in all: lower extract.gpus_per_actor or "
+            "extract.threads_per_actor, add nodes, or set extract.autoscaling: true to wait for them"
         )
-    wanted = most if extract.autoscaling and asked != "auto" else min(room, most)
-    return Placement(max(least, wanted), least, most, needs, _readers(extract, needs, nodes))
+    waits = extract.autoscaling and extract.actors != "auto"
+    return Placement(most if waits else max(1, min(room, most)), most, needs, _readers(needs, nodes))
 
 
-def _readers(extract: ExtractSpec, needs: Needs, nodes: Sequence[Node]) -> int:
+def _readers(needs: Needs, nodes: Sequence[Node]) -> int:
     """Return the threads that decode for an actor: with a GPU, its share of the CPUs of the smallest node."""
-    if extract.readers != "auto":
-        return extract.readers
     if not needs.gpus:
         return 1
     shares = [node["Resources"]["CPU"] * needs.gpus / node["Resources"]["GPU"] for node in nodes if needs.room([node])]
@@ -97,7 +86,7 @@ def _readers(extract: ExtractSpec, needs: Needs, nodes: Sequence[Node]) -> int:
 
 
 def _needs(extract: ExtractSpec, nodes: Sequence[Node]) -> Needs:
-    needs = Needs(extract.threads_per_actor, 0.0, extract.accelerator_type, extract.node_labels)
+    needs = Needs(extract.threads_per_actor, 0.0, extract.node_labels)
     gpus = extract.gpus_per_actor
     if gpus == "auto":
         gpus = any(node["Resources"].get("GPU", 0) > 0 for node in nodes if needs.fit(node))
@@ -110,3 +99,45 @@ def _matches(value: str | None, wanted: str) -> bool:
     assert found is not None  # the spec is validated
     allowed = found[2].split(",") if found[2] is not None else [found[3]]
     return (value in allowed) != bool(found[1])
+
+
+RESTARTS = 3  # restarts of an actor
+
+Ask = Callable[[str, Sequence[Any]], list[Any]]
+"""Returns the results of a method for each item, in their order."""
+
+
+class Copy:
+    """An object in an actor, made for the device that Ray assigned."""
+
+    def __init__(self, make: Callable[[str], Any], driver: Driver) -> None:
+        tune_allocation()
+        driver.join()
+        gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        self._own = make("cuda" if gpus else "cpu")
+
+    def ask(self, method: str, item: Any) -> Any:
+        """Return the result of a method for one item."""
+        return getattr(self._own, method)(item)
+
+
+@contextmanager
+def spread(make: Callable[[str], Any], extract: ExtractSpec, most: int) -> Iterator[Ask]:
+    """Yield a function that asks copies of ``make(device)`` in actors, as many as extraction has, ``most`` at most.
+
+    Raises ClusterError if there is no room for them, or one dies repeatedly.
+    """
+    placement = place(extract, most)
+    restarts = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS}
+    remote = ray.remote(Copy).options(**placement.needs.options(), **restarts)
+    actors = [unless_lost(remote.remote, make, Driver.here()) for _ in range(placement.actors)]
+
+    def ask(method: str, items: Sequence[Any]) -> list[Any]:
+        asked = [actors[place % len(actors)].ask.remote(method, item) for place, item in enumerate(items)]
+        return results_of(asked, f"an actor that runs the model died {RESTARTS + 1} times")
+
+    try:
+        yield ask
+    finally:
+        for actor in actors:
+            ray.kill(actor)

@@ -5,22 +5,28 @@ Ray is imported only where a cluster is joined: a local one must be locked befor
 
 import contextlib
 import logging
+import os
 import signal
 import socket
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
 from opacc_ray.cluster import local
-from opacc_ray.errors import ClusterError, LostRayError, shortened
+from opacc_ray.errors import ClusterError, LostRayError, OpaccError, shortened
 from opacc_ray.lake.redaction import redacted
+from opacc_ray.packages import require
 
 log = logging.getLogger(__name__)
 
 TICK = 0.2  # seconds between two checks whether a thread that waits for a cluster is to end its work
+SKIPPED = "RAY_DEDUP_LOGS_SKIP_REGEX"
+"""Variable with the lines that a driver's Ray does not print: else it prints the last log of each node that dies."""
+
 CONNECTED_IN = 5.0  # seconds in which a cluster must answer: Ray itself would try for minutes
 
 
@@ -54,7 +60,7 @@ class Shared(contextlib.ExitStack):
         super().__init__()
         self._wanted, self._tried, self._ending = threading.Event(), threading.Event(), threading.Event()
         self._is_ours = False
-        self._error: ClusterError | None = None
+        self._error: OpaccError | None = None
         self._users = 0
         self._lock = threading.Lock()
 
@@ -66,7 +72,7 @@ class Shared(contextlib.ExitStack):
         self._error = None
         try:
             self._is_ours = False if local.is_joined() else self.enter_context(_cluster())
-        except ClusterError as error:
+        except OpaccError as error:
             self._error = error
         self._tried.set()
 
@@ -129,8 +135,10 @@ def raise_if_ending() -> None:
 @contextlib.contextmanager
 def _cluster() -> Iterator[bool]:
     """Join or start a cluster, and leave or end it after; yield whether it was started here."""
+    require("work in several processes", "ray")
     address = local.named_address()
     is_ours = address == "local"
+    os.environ.setdefault(SKIPPED, "^")
     with contextlib.ExitStack() as until:
         if is_ours:
             address = until.enter_context(local.started())
@@ -138,6 +146,9 @@ def _cluster() -> Iterator[bool]:
             log.info("joining Ray at %s", redacted(address))
             check_address(address)
         import ray  # after a local one was locked
+
+        for name in ("actor_pool", "placement", "tasks"):  # now: a job's folder may be gone when they are needed
+            import_module(f"opacc_ray.cluster.{name}")
 
         try:
             with _signals_held(), tempfile.TemporaryDirectory(prefix="opacc-") as empty:

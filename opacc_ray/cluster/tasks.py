@@ -1,13 +1,18 @@
-"""Functions in Ray tasks, and the errors of Ray as errors of this package."""
+"""Functions in Ray tasks, features of large pools in the memory of actors, and errors of Ray as this package's."""
 
+import contextlib
 import logging
 import os
+import platform
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
-from typing import Any, TypeVar
+from itertools import islice, pairwise
+from typing import Any, NamedTuple, TypeVar
 
 import ray
+import ray.cloudpickle
 from ray.exceptions import (
     NodeDiedError,
     ObjectLostError,
@@ -19,8 +24,14 @@ from ray.exceptions import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from opacc_ray import errors
 from opacc_ray.cluster.local import unless_lost
-from opacc_ray.errors import ClusterError, OpaccError, StorageError, shortened
+from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened, without_colours
+from opacc_ray.extract import software
+from opacc_ray.extract.feature_files import Features, StoredParts
+from opacc_ray.parts.view import Call, add_up
+
+ray.cloudpickle.register_pickle_by_value(software)  # for nodes with another opacc
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +49,54 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def cause_of(error: RayTaskError) -> Exception:
-    """Return the error that the work raised, without the traceback that Ray puts into its text."""
+class Driver(NamedTuple):
+    """The process that drives the work, as its workers must know it."""
+
+    folder: str
+    software: dict[str, str]
+
+    @classmethod
+    def here(cls) -> "Driver":
+        return cls(os.getcwd(), software.software())
+
+    def join(self) -> None:
+        """Change to the driver's folder, if this node has it: relative paths in the user's code mean that one.
+
+        Raises ClusterError if this worker has other software than the driver.
+        """
+        _refuse_other(self.software, software.software(), f"{platform.node()} ({ray.util.get_node_ip_address()})")
+        with suppress(OSError):
+            os.chdir(self.folder)
+
+
+def _refuse_other(here: dict[str, str], there: dict[str, str], node: str) -> None:
+    if other := software.difference(here, there):
+        raise ClusterError(f"the worker on {node} {other}; install one version on all nodes, and run it again")
+
+
+_FRAMES = re.compile(r'^  File ".*\n(?: {4}.*\n)*', re.MULTILINE)  # of a traceback, with the lines of code below
+
+
+def cause_of(error: RayError) -> Exception:
+    """Return the error that the work raised, without the frames and colours that Ray puts into its text.
+
+    One that this package did not raise is a ClusterError, which names the node; the traceback is in its details. A lack
+    of memory stays what it is.
+    """
     cause = getattr(error, "cause", None)
-    return cause if isinstance(cause, OpaccError) else error
+    if isinstance(cause, OpaccError):
+        return cause
+    if isinstance(cause, MemoryError):
+        return error
+    text = without_colours(str(error))
+    reason, node = _FRAMES.split(text)[-1].strip(), re.search(r"\bip=([^,)\s]+)", text)
+    kind, _, rest = reason.partition(": ")
+    known = getattr(errors, kind.removeprefix("opacc_ray.errors."), None)  # raised while an actor was made
+    if isinstance(known, type) and issubclass(known, OpaccError):
+        return known(rest)
+    failure = ClusterError(f"the worker on {node[1] if node else 'a node'} failed: {shortened(reason)}")
+    failure.details = text
+    return failure
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
@@ -58,13 +113,13 @@ def map_tasks(
     ClusterError if it dies more than ``TASK_RETRIES`` times, and each OpaccError of the function itself.
     """
     at_once = workers or max(1, int(unless_lost(ray.cluster_resources).get("CPU", 1)))
-    remote, folder = ray.remote(_call).options(num_cpus=1, max_retries=TASK_RETRIES), os.getcwd()
+    remote, driver = ray.remote(_call).options(num_cpus=1, max_retries=TASK_RETRIES), Driver.here()
     waiting = iter(items)
     in_flight: dict[Any, Item] = {}
     try:
         while True:
             for item in islice(waiting, at_once - len(in_flight)):
-                in_flight[unless_lost(remote.remote, function, item, folder)] = item
+                in_flight[unless_lost(remote.remote, function, item, driver)] = item
             if not in_flight:
                 return
             (reference,), _ = unless_lost(ray.wait, list(in_flight), num_returns=1)
@@ -83,15 +138,9 @@ def map_tasks(
             ray.cancel(reference)
 
 
-def _call(function: Callable[[Item], Result], item: Item, folder: str) -> Result:
-    enter_folder(folder)
+def _call(function: Callable[[Item], Result], item: Item, driver: Driver) -> Result:
+    driver.join()
     return function(item)
-
-
-def enter_folder(folder: str) -> None:
-    """Change to the driver's folder, if this node has it: relative paths in the user's code mean that one."""
-    with suppress(OSError):
-        os.chdir(folder)
 
 
 def results_of(references: Sequence[Any], died: str) -> list[Any]:
@@ -101,31 +150,114 @@ def results_of(references: Sequence[Any], died: str) -> list[Any]:
     except RayTaskError as error:
         raise cause_of(error) from None
     except LOST as error:
+        raise_if_unmade(error)
         raise ClusterError(f"{died}: {shortened(str(error))}") from None
 
 
-def refuse_unseen(paths: Mapping[str, str]) -> None:
-    """Raise StorageError if a node lacks one of the paths, which are by their keys in the spec; it names the first."""
-    asked = {}
-    for node in ray.nodes() if paths else []:
+def raise_if_unmade(error: RayError) -> None:
+    """Raise the error for which an actor could not be made, if it was not lost: another one would not help."""
+    if getattr(error, "actor_init_failed", False):
+        raise cause_of(error) from None
+
+
+def refuse_unfit(paths: Mapping[str, str]) -> None:
+    """Refuse a node that has other software than this process, or lacks one of the paths of the spec, by their keys.
+
+    Raises ClusterError or StorageError, which name the node. Nodes that join later are compared by :meth:`Driver.join`.
+    """
+    asked, here = {}, software.software()
+    for node in ray.nodes():
         if node["Alive"]:
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            remote = ray.remote(_unseen).options(num_cpus=0, scheduling_strategy=there)
-            asked[remote.remote(dict(paths))] = node["NodeManagerAddress"]
+            remote = ray.remote(software.look).options(num_cpus=0, scheduling_strategy=there)
+            asked[remote.remote(dict(paths))] = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
     ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE) if asked else ([], [])
     for reference in ready:
         try:
-            unseen = ray.get(reference)
+            unseen, own = ray.get(reference)
         except RayError:  # the node has gone since, and runs nothing
             continue
+        _refuse_other(here, own, asked[reference])
         if unseen:
             raise StorageError(
                 f"{unseen[0]}: there is no {paths[unseen[0]]} for the worker on {asked[reference]}; put it on a file "
                 "system that all nodes share under one path, or on S3"
             )
     if late:
-        log.warning("%d nodes did not answer within %g s whether the run's folders exist there", len(late), PATIENCE)
+        log.warning("%d nodes did not answer within %g s which opacc they have", len(late), PATIENCE)
 
 
-def _unseen(paths: dict[str, str]) -> list[str]:
-    return [key for key, path in paths.items() if not os.path.exists(path)]
+RESTARTS = 3  # restarts of an actor that holds features
+
+
+@contextlib.contextmanager
+def hold(features: Features, names: Sequence[str]) -> Iterator["ActorParts"]:
+    """Yield the named features in the memory of one actor per CPU of the cluster."""
+    num_actors = max(1, min(len(features.parts()), int(unless_lost(ray.cluster_resources).get("CPU", 1))))
+    parts = ActorParts(features, names, num_actors)
+    try:
+        yield parts
+    finally:
+        parts.close()
+
+
+class _Held(StoredParts):
+    """Parts in an actor."""
+
+    def __init__(self, driver: Driver, *parts: Any) -> None:
+        driver.join()
+        StoredParts.__init__(self, *parts)  # not super(), which names this class: Ray may make a copy of it
+
+
+class ActorParts(StoredParts):
+    """Parts of a view in actors, each with consecutive ones: see :mod:`opacc_ray.parts.view`.
+
+    An actor reads a feature at its first use. The driver reads ids, and columns for itself, from storage.
+    """
+
+    def __init__(self, features: Features, names: Sequence[str], num_actors: int) -> None:
+        super().__init__(features, names)
+        own = self._parts
+        bounds = [len(own) * i // num_actors for i in range(num_actors + 1)]
+        self._home = [
+            (actor, part - start) for actor, (start, stop) in enumerate(pairwise(bounds)) for part in range(start, stop)
+        ]
+        remote = ray.remote(_Held).options(num_cpus=0, max_restarts=RESTARTS, max_task_retries=RESTARTS)
+        driver = Driver.here()
+        self._actors = []
+        for start, stop in pairwise(bounds):
+            files = tuple(file for part in own[start:stop] for file in part.files)
+            self._actors.append(
+                unless_lost(remote.remote, driver, features.part(files), list(names), (), own[start:stop])
+            )
+
+    def call(self, calls: Sequence[Call]) -> list[Any]:
+        """Return the answer to each call; each actor gets one message."""
+        whole: list[Any] = [None] * len(calls)
+        places = self._places(calls)
+        for mine, found in zip(places.values(), self._ask("call", places, calls), strict=True):
+            for i, answer in zip(mine, found, strict=True):
+                whole[i] = answer
+        return whole
+
+    def total(self, calls: Sequence[Call]) -> Any:
+        """Return the sum of the answers; each actor adds up those of its own parts."""
+        return add_up(self._ask("total", self._places(calls), calls))
+
+    def _places(self, calls: Sequence[Call]) -> dict[int, list[int]]:
+        places = defaultdict(list)
+        for place, (part, _, _) in enumerate(calls):
+            places[self._home[part][0]].append(place)
+        return places
+
+    def _ask(self, method: str, places: dict[int, list[int]], calls: Sequence[Call]) -> list[Any]:
+        """Return the answer of each actor to its calls, which run in parallel."""
+        references = []
+        for actor, mine in places.items():
+            local = [(self._home[calls[i][0]][1], *calls[i][1:]) for i in mine]
+            references.append(getattr(self._actors[actor], method).remote(local))
+        return results_of(references, f"an actor that holds features died {counted(RESTARTS + 1, 'time')}")
+
+    def close(self) -> None:
+        for actor in self._actors:
+            ray.kill(actor)

@@ -9,15 +9,15 @@ A design estimates the mean of any variable x of the pool in one form, linear in
     stratified                P_h/n_h         x_k                             P_h²(1 - f_h) / (n_h(n_h-1))  stratum
     Hansen-Hurwitz            1/(n N p_k)     x_k / (N p_k)                   1 / (n(n - 1))                all
     Rao-Hartley-Cochran       Q_k/(N p_k)     x_k / (N p_k)                   F · Q_k                       all
-    step by step (DeepEST)    (see the file)  (Σ_{j<k} x_j + x_k / q_k) / N   1 / (n(n - 1))                all
+    step by step (DeepEST)    (see there)     (Σ_{j<k} x_j + x_k / q_k) / N   1 / (n(n - 1))                all
     inclusion probability     1/(N π_k)       n x_k / (N π_k)                 (1 - π_k) / (n(n - 1))        all
-    replicates                w_k N_r/N       x̂ of replicate r                1 / (R(R - 1))                all
 
-x̂ is unbiased where ``reason`` is None, and so is v unless the design's file states otherwise. Each design has one file.
-Its fields are what was known when the sample was drawn; selections save them under the design's ``name``.
+x̂ is unbiased where ``reason`` is None, and so is v unless the design's file states otherwise. A design states how a
+sample was drawn, not only how it is estimated: intervals that are valid at any time follow from its ``stream``. Each
+design has a line in :data:`opacc_ray.designs.DESIGNS`. Its fields are what was known when the sample was
+drawn; selections save them under the design's ``name``.
 
-Legend: N examples to draw from, n labels or draws, N_h and n_h those of stratum h, P_h = N_h/N, f_h = n_h/N_h, R
-replicates.
+Legend: N examples to draw from, n labels or draws, N_h and n_h those of stratum h, P_h = N_h/N, f_h = n_h/N_h.
 """
 
 import math
@@ -28,8 +28,44 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.draw_sequence import Array, DrawSequence, LabelledBefore, PredictedFailures
-from opacc_ray.errors import DataError, meant
+from opacc_ray.errors import DataError
+
+# -- what designs exchange with estimators ------------------------------------------------------------------------
+
+Array = NDArray[np.float64]
+
+
+class PredictedFailures(NamedTuple):
+    """Failure probabilities that were predicted before the labels were known."""
+
+    labelled: Array  # (n,) of the labelled examples
+    share: float  # mean over all examples that the sample was drawn from
+
+
+class LabelledBefore(NamedTuple):
+    """Labels that were known when a round was drawn."""
+
+    num: int  # labelled examples
+    failures: float  # their sum
+    pool_size: int
+
+
+class DrawSequence(NamedTuple):
+    """Draws in their order, each with what was known before it.
+
+    With m the share of failures in the pool, E[value | all before] = pool_size · m - drawn, and 0 <= value <= bound.
+    """
+
+    value: Array  # (n,)
+    drawn: Array  # (n,) failures drawn before
+    bound: Array  # (n,)
+    pool_size: int
+
+    def mirrored(self) -> "DrawSequence":
+        """Return the sequence of bound - value, which bounds 1 - m from below."""
+        # E[b - g] = b - N·m + D = N·(1 - m) - (N - b - D)
+        return self._replace(value=self.bound - self.value, drawn=self.pool_size - self.bound - self.drawn)
+
 
 _ROUNDING = 1e-9
 """Rounding error by which a sum of shares may exceed 1."""
@@ -109,18 +145,6 @@ def _read_numbers(given: Any, wanted: FieldType, name: str) -> Any:
 # -- designs ----------------------------------------------------------------------------------------------------
 
 
-class Replicate(NamedTuple):
-    """One of several independent samples."""
-
-    size: int  # examples that it was drawn from
-    design: "Design"
-    places: NDArray[np.int64]  # of its labels, among those of all replicates
-
-
-DESIGNS: dict[str, type["Design"]] = {}
-"""The designs by name: a class that has one registers itself."""
-
-
 @dataclass(frozen=True, eq=False)
 class Design(ABC):
     """Describe how n labels represent the pool.
@@ -139,8 +163,6 @@ class Design(ABC):
     """Fields with one number per example, found by their types."""
 
     def __init_subclass__(cls) -> None:
-        if "name" in cls.__dict__:
-            DESIGNS[cls.name] = cls
         kinds = {name: _field_type(kind) for name, kind in cls.__annotations__.items()}
         own = (name for name, kind in kinds.items() if getattr(kind, "shape", "") == "per example")
         cls.column_names = (*cls.column_names, *own)
@@ -157,11 +179,6 @@ class Design(ABC):
     @abstractmethod
     def variance(self, x: Array) -> Any:
         """Return v(x̂), for each variable."""
-
-    @property
-    def degrees(self) -> int | None:
-        """Degrees of freedom of v if it comes from few replicates; None if it comes from the labels."""
-        return None
 
     def mean(self, x: Array) -> Any:
         """Return x̂, for each variable."""
@@ -184,7 +201,7 @@ class Design(ABC):
 
     @property
     def interval(self) -> str:
-        """Interval that belongs to the design: a key of ``estimators.design_based.INTERVALS``."""
+        """Interval that belongs to the design: see ``estimation/accuracy.py``."""
         return "weighted Clopper-Pearson"
 
     @property
@@ -201,11 +218,6 @@ class Design(ABC):
     def is_distinct(self) -> bool:
         """Whether no example can be drawn twice."""
         return True
-
-    @property
-    def draws_by_risk(self) -> bool:
-        """Whether single examples were drawn in proportion to a predicted risk of failure: a few weigh far more."""
-        return False
 
     # -- failures: a variable in [0, 1] that a method may have predicted ------------------------------------
 
@@ -237,16 +249,6 @@ class Design(ABC):
         """Return the failures (n,) draw by draw; None without known draw probabilities, or if labels are missing."""
         return None
 
-    @property
-    def num_replicates(self) -> int:
-        """Number of replicates drawn; 0 if the design is not replicated."""
-        return 0
-
-    @property
-    def parts(self) -> tuple[Replicate, ...]:
-        """The replicates that have labels; none if the design is not replicated."""
-        return ()
-
     # -- as a table and as JSON -----------------------------------------------------------------------------
 
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -266,7 +268,7 @@ class Design(ABC):
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: str) -> Self:
-        """Restore what :meth:`to_json` returned; raises DataError as :func:`read_design`."""
+        """Restore what :meth:`to_json` returned; raises DataError as :func:`opacc_ray.designs.read_design`."""
         design = cls(**{item.name: read_field(item, content, source) for item in fields(cls)})
         design.check(source)
         return design
@@ -277,21 +279,6 @@ class Design(ABC):
         if set(lengths.values()) - {len(self)}:
             stated = ", ".join(f"{name} {num}" for name, num in lengths.items())
             raise DataError(f"{source}: the columns of its design for {len(self)} examples differ in length: {stated}")
-
-
-def read_design(content: dict[str, Any], source: str) -> Design:
-    """Restore any design from what its ``to_json`` returned.
-
-    Raises
-    ------
-    DataError
-        There is no such design, or a field is missing or not valid: the message names ``source``, field and value.
-    """
-    name = content.get("type") if isinstance(content, dict) else None
-    if name not in DESIGNS:
-        hint = meant(name, DESIGNS, f"this version knows {', '.join(DESIGNS)}")
-        raise DataError(f"{source} has a design of type {name!r}; {hint}")
-    return DESIGNS[name].from_json(content, source)
 
 
 def scatter(z: Array, factor: Array | None = None, group: NDArray[np.int64] | None = None) -> Any:

@@ -1,5 +1,8 @@
 """Simple random sample, with or without replacement: every example has the same weight.
 
+In a purposive sample, chosen by optimisation to resemble the pool, nothing is random, so no design-based variance
+exists. The estimate is the sample mean, with the interval of a simple random sample of as many labels.
+
 Legend: N examples to draw from, n labels, f = n/N.
 """
 
@@ -10,8 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.design import Count, Design, Number, scatter
-from opacc_ray.designs.draw_sequence import Array, DrawSequence, LabelledBefore
+from opacc_ray.designs.design import Array, Count, Design, DrawSequence, LabelledBefore, Number, Numbers, scatter
 from opacc_ray.errors import DataError
 
 
@@ -92,3 +94,23 @@ class SimpleRandom(EqualWeights):
             return DrawSequence(size * failure, np.zeros(n), np.full(n, float(size)), size)
         left = size - before.num - np.arange(n, dtype=np.float64)  # 1 / q
         return DrawSequence(left * failure, before.failures + np.cumsum(failure) - failure, left, size)
+
+
+@dataclass(frozen=True, eq=False)
+class Purposive(EqualWeights):
+    """n of N examples, chosen by optimisation."""
+
+    name: ClassVar[str] = "purposive"
+    interval = "as for a simple random sample"
+
+    why: str  # no design-based variance exists
+    phase: Numbers | None = None  # (n,) phase of the method that chose each example
+
+    @property
+    def stand_in(self) -> SimpleRandom:
+        """The simple random sample whose interval is used."""
+        return SimpleRandom(self.num, self.population, replacement=False)
+
+    @property
+    def reason(self) -> str | None:
+        return f"{self.why}; the interval is that of a simple random sample of the same size"

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.design import Design, Numbers, Sizes, scatter
-from opacc_ray.designs.draw_sequence import Array
+from opacc_ray.designs.design import Array, Design, Numbers, Sizes, scatter
 from opacc_ray.errors import DataError, LabelError
 
 

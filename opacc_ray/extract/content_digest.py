@@ -1,48 +1,61 @@
 """All that decides the content of features: data, model, code and batches. Folders of features are named by its digest.
 
 The digest covers the SHA-256 of the user's source files and the versions of the libraries that build and run the model.
-A file counts if import statements lead to it from a function in the spec. Other influences do not count: data that the
-code reads, environment variables, modules imported by a computed name, other libraries. For these, stored examples are
-extracted again (:mod:`opacc_ray.extract.spot_check`); if they differ, all are extracted again, as the next ``edition``.
+A file counts if import statements lead to it from a function in the spec. None of the code is imported, so a run has
+its name before any of it runs, also where it cannot run.
 
-None of the code is imported, so the digest does not depend on the machine.
+What else Python loaded is recorded next to the features, and compared before they are reused
+(:mod:`opacc_ray.extract.loaded_code`). Then stored examples are extracted again (:mod:`opacc_ray.extract.trial`).
+If either differs, all are extracted again, as the next ``edition``.
 """
 
 import hashlib
 import json
 import os
 import platform
+import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from functools import lru_cache
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 from pydantic import BaseModel, Field
 
 from opacc_ray.documents import Part
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.feature_set import FORWARD, HOME, FeatureLink, FeatureSetDescription, read_index
+from opacc_ray.extract.feature_set import ALL, HOME, FeatureLink, FeatureSetDescription, read_index
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import join, open_store
-from opacc_ray.spec import PLACEMENT, SURPRISE, PoolSpec, Spec, modules_of, sources_of
+from opacc_ray.spec import PLACEMENT, PoolSpec, Spec, modules_of, sources_of
+from opacc_ray.spec.user_modules import read_code
 
 LIBRARIES = ("flax", "jax", "keras", "onnxruntime", "tensorflow", "timm", "torch", "torchvision", "transformers")
 """Libraries that build or run models; they count if the user's files import them."""
 
+ABSENT = "not there"
+"""In place of the digest of a file that cannot be read, and of the version of a library that is not installed."""
+
 LIBRARY_OF = {"timm": "timm", "hf": "transformers"}  # package by kind of library's model, which names our extra
 
 _OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
-_NOT_OF_MODEL = {"name", "weights", "classes", "error_scale"}
-_OF_EXTRACT = {"batch_size", "shard_size", "shard_bytes", "precision", "threads_per_actor"}
+_NOT_OF_MODEL = {"name", "weights", "classes"}
+_OF_EXTRACT = {"batch_size", "shard_size", "precision", "threads_per_actor"}
 _NOT_OF_EXTRACT = {"features", "coverage", "on_bad_item", *PLACEMENT}
 
 
-class Code(Part):
-    """The code that determines features, in addition to the spec and the data."""
+class CodeContent(Part):
+    """Files and libraries of code."""
 
     files: dict[str, str] = Field(default={}, description="source file of the user's -> SHA-256")
     libraries: dict[str, str] = Field(default={}, description="library that builds or runs the model -> version")
+
+
+class Code(CodeContent):
+    """The code that determines features, in addition to the spec and the data."""
+
     edition: int = Field(
         default=1, ge=1, description="counts how often stored features differed though files and libraries did not"
     )
@@ -60,11 +73,14 @@ def code_of(spec: Spec) -> Code | None:
         libraries.add("torch")
     if spec.model.factory and (hub := hub_of(spec.model.factory)):
         libraries.add(LIBRARY_OF[hub[0]])
-    return Code(files=_digests(found.files), libraries={name: _version(name) for name in sorted(libraries)})
+    return Code(files=_digests(found.files), libraries={name: library_version(name) for name in sorted(libraries)})
 
 
 def check_unchanged(code: Code, spec: Spec, folder: str) -> None:
-    """Raise DataError if a file of the code differs on this machine; modules not installed are in ``folder``."""
+    """Raise DataError if a file or a library of the code differs on this machine.
+
+    Modules that are not installed are in ``folder``.
+    """
     there = sources_of(modules_of(spec), folder).files
     now = _digests({name: file for name, file in there.items() if name in code.files})
     other = next((name for name, found in now.items() if found != code.files[name]), None)
@@ -73,9 +89,15 @@ def check_unchanged(code: Code, spec: Spec, folder: str) -> None:
             f"{there[other]} on {platform.node()} is not the {other} that this run began with; give all workers "
             "the same files, and run the same command again"
         )
+    for name, known in code.libraries.items():
+        if (found := library_version(name)) != known:
+            raise DataError(
+                f"{name} on {platform.node()} is {found}, and {known} where this run began; install one version on all "
+                "nodes, and run the same command again"
+            )
 
 
-def changes(before: Code, now: Code) -> str | None:
+def changes(before: CodeContent, now: CodeContent) -> str | None:
     """Return what has changed, as the begin of a sentence; None if nothing has."""
     files = [name for name in sorted(before.files | now.files) if before.files.get(name) != now.files.get(name)]
     if files:
@@ -96,17 +118,79 @@ def hub_of(factory: str) -> tuple[str, str] | None:
 
 
 def _digests(files: Mapping[str, Path]) -> dict[str, str]:
-    return {inside: hashlib.sha256(file.read_bytes()).hexdigest() for inside, file in sorted(files.items())}
+    return {inside: digest_of_file(file) for inside, file in sorted(files.items())}
 
 
-def _version(name: str) -> str:
-    """Return the version of an installed library, without the label of its build: a GPU build is the same code."""
+def digest_of_file(file: Path) -> str:
+    """Return the SHA-256 of a file, which may be in a zip on the module path; ``ABSENT`` if it cannot be read."""
     try:
-        found = version(name)
-    except PackageNotFoundError:  # its distribution may have another name
-        known = packages_distributions().get(name)
-        found = version(known[0]) if known else "not installed"
-    return found.partition("+")[0]
+        if file.is_file():  # of any size
+            with file.open("rb") as content:
+                return hashlib.file_digest(content, "sha256").hexdigest()
+        if not file.exists():  # a folder or a pipe does
+            return hashlib.sha256(read_code(file)).hexdigest()
+    except (OSError, KeyError, BadZipFile):
+        pass
+    return ABSENT
+
+
+Places = tuple[tuple[Path, int], ...]  # folders of modules, and when they last changed
+
+
+def owners_of_modules() -> dict[str, set[str]]:
+    """Return the distributions of each installed top-level module."""
+    owners: dict[str, set[str]] = {}
+    for folder, changed in _places():
+        for module, names in _owners(folder, changed).items():
+            owners.setdefault(module, set()).update(names)
+    return owners
+
+
+def library_version(name: str) -> str:
+    """Return the version of an installed library, by the name of its module; ``ABSENT`` without one."""
+    places = _places()
+    owners = {owner for folder, changed in places for owner in _owners(folder, changed).get(name, ())}
+    return ", ".join(_release(owner, places) for owner in sorted(owners)) or ABSENT
+
+
+def _places() -> Places:
+    folders = map(Path, dict.fromkeys(sys.path))
+    return tuple((folder, folder.stat().st_mtime_ns) for folder in folders if folder.exists())
+
+
+@lru_cache(maxsize=64)
+def _owners(folder: Path, changed: int) -> dict[str, set[str]]:
+    """Return the distributions of each module that lies in one folder of ``sys.path``.
+
+    ``importlib.metadata.packages_distributions`` reads all folders, for half a second and more, whenever one changes.
+    """
+    owners: dict[str, set[str]] = {}
+    for found in distributions(path=[str(folder)]):
+        modules = (found.read_text("top_level.txt") or "").split()
+        for module in modules or _modules_in(found.read_text("RECORD") or ""):
+            owners.setdefault(module, set()).add(found.name)
+    return owners
+
+
+def _modules_in(record: str) -> set[str]:
+    """Return the top-level modules among the recorded files of a distribution: ``path,digest,size`` in each line."""
+    paths = (line.rsplit(",", 2)[0].strip('"') for line in record.splitlines())
+    return {path.partition("/")[0].partition(".")[0] for path in paths if path.endswith((".py", ".so", ".pyd"))} - {""}
+
+
+@lru_cache(maxsize=1024)
+def _release(owner: str, places: Places) -> str:
+    """Return the version of a distribution, without the label of its build: a GPU build is the same code.
+
+    One that was installed from a folder or a repository may change under its version: a digest of its files is added.
+    """
+    found = distribution(owner)
+    number = found.version.partition("+")[0]
+    if not found.read_text("direct_url.json"):
+        return number
+    lines = [line for line in (found.read_text("RECORD") or "").split() if "sha256" in line]
+    own = sorted(line for line in lines if ".dist-info/" not in line and not line.startswith(".."))
+    return f"{number} ({hashlib.sha256(json.dumps(own).encode()).hexdigest()[:8]})"
 
 
 def decided_by(spec: Spec, source: PoolSpec | None, planned: Plan, code: Code | None) -> dict[str, Any]:
@@ -143,16 +227,16 @@ def digest_of(content: dict[str, Any]) -> str:
 def plan_set(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None = None) -> FeatureLink | None:
     """Return the set of a new run; None if its features are in its own prefix.
 
-    A set with more features of the forward pass is used if it is complete and excludes no example.
+    A set with more features of the model is used if it is complete and excludes no example.
 
     The spec has the digest of its weights; ``planned`` and ``compared`` are the shards of pool and reference.
     """
     if spec.model.weights is None:
         return None
-    wanted = set(spec.features())
-    default = {name for name in FORWARD if name != "confidence" or spec.model.task == "classification"}
+    wanted = set(spec.extracted())
+    default = {"hidden", "output", "prediction"} | ({"confidence"} if spec.model.task == "classification" else set())
     links = [
-        _link(spec, planned, compared, code, [name for name in FORWARD if name in each])
+        _link(spec, planned, compared, code, [name for name in ALL if name in each])
         for each in (wanted | default, wanted)
     ]
     if links[0] != links[1]:
@@ -163,30 +247,26 @@ def plan_set(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None
 
 
 def _link(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None, features: list[str]) -> FeatureLink:
-    own = describe(spec, planned, features, code).model_dump(exclude={"format", "sha256"})
-    added = {name: _added(spec, compared, code, name) for name in spec.features() if name not in FORWARD}
-    whole = {"features": sorted(spec.features()), "added": added}
+    own = describe(spec, planned, compared, features, code).model_dump(exclude={"format", "sha256"})
+    content = {"reference": _reference_of(spec, compared, code)}
     return FeatureLink(
         folder=f"../{HOME}/{digest_of(own)[:16]}",
         features=features,
-        added={name: f"{name}-{digest_of(content)[:16]}" for name, content in added.items()},
-        whole=f"all-{digest_of(whole)[:16]}",
+        added={name: f"{name}-{digest_of({'feature': name} | content)[:16]}" for name in spec.surprise()},
     )
 
 
-def describe(spec: Spec, planned: Plan, features: list[str], code: Code | None = None) -> FeatureSetDescription:
-    """Describe all that determines the forward features of a pool."""
+def describe(
+    spec: Spec, planned: Plan, compared: Plan | None, features: list[str], code: Code | None = None
+) -> FeatureSetDescription:
+    """Describe all that determines the features of a model for a pool."""
     content = decided_by(spec, spec.pool, planned, code)
+    if "coverage" in features:
+        coverage = spec.extract.coverage
+        ranges = _reference_of(spec, compared, code) if coverage.rule.needs_ranges else None
+        content |= {"coverage": coverage.model_dump(), "reference": ranges}
     return FeatureSetDescription(pool=spec.pool.uri.rstrip("/"), features=features, decided_by=content)
 
 
-def _added(spec: Spec, compared: Plan | None, code: Code | None, name: str) -> dict[str, Any]:
-    """Return what determines an added feature, in addition to its set."""
-    coverage, source = spec.extract.coverage, spec.reference
-    ranges = name == "coverage" and coverage.rule.needs_ranges
-    compares = compared is not None and source is not None and (name in SURPRISE or ranges)
-    return {
-        "feature": name,
-        "reference": decided_by(spec, source, compared, code) if compares and source and compared else None,
-        "coverage": coverage.model_dump() if name == "coverage" else None,
-    }
+def _reference_of(spec: Spec, compared: Plan | None, code: Code | None) -> dict[str, Any] | None:
+    return None if compared is None else decided_by(spec, spec.reference, compared, code)

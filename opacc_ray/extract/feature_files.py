@@ -1,8 +1,22 @@
 """Stored features of a pool: only the columns, and the ids of the rows, that are needed are read.
 
 Files are read and decoded on a few threads, some ahead, and only the requested columns of each are kept.
+
+Values derived from all features of a pool are cached next to them: expensive to compute or read, safe to lose.
+
+    derived/directions-6-DIGEST.parquet     the hidden layer of each example along six directions, in whole numbers
+    derived/confidence-DIGEST.parquet       a column of many small files, in one
+    derived/prediction-DIGEST-00000.parquet …     for a pool of more than `ROWS` examples
+
+DIGEST is a digest of the files that the value was derived from, so other features have another one.
+
+Slices name each different value once, so memory is one small number per example.
 """
 
+import hashlib
+import logging
+import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
@@ -11,14 +25,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.extract.arrow_slices import slicing_of
-from opacc_ray.extract.derived import ROWS, Derived
-from opacc_ray.extract.shards import SOURCE, read_table
-from opacc_ray.lake.parquet_io import numbers, read_footer, texts, to_numpy
+from opacc_ray.errors import OpaccError, SpecError
+from opacc_ray.extract.shards import SOURCE, digest_of, read_table
+from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, read_footer, texts, to_numpy
+from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of
 from opacc_ray.pool import COLUMNS, FEATURES, Pool
-from opacc_ray.slices import SliceRule, Slicing, joined
+from opacc_ray.slices import HAS_TAG, MOST, SliceRule, Slicing, joined
 
 MOST_THREADS = 16
 EXAMPLES_AT_A_TIME = 1 << 18
@@ -34,6 +48,209 @@ SLICES = "slices"
 """The slices of a pool among what is added to its features, and what a part keeps."""
 
 Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+
+ROWS = 1 << 19  # examples per file, so that memory is bounded
+HELD_BYTES = 1 << 20  # a file up to this size stays in memory
+
+_LAYOUT = "columns"  # part of the digest, so that another layout has other file names
+
+
+class Derived:
+    """A cache of one row of numbers, or one text, per example; a lost or damaged value is computed again.
+
+    ``digests`` returns those of the files that a value is derived from, by its name; None for an unknown one.
+    """
+
+    def __init__(self, folder: Store, size: int, digests: Callable[[str], Sequence[str | None]]) -> None:
+        self._store, self._size, self._digests = folder, size, digests
+        self._held: dict[str, bytes] = {}
+
+    def recall(self, name: str, starts: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+        """Yield the (n, d) numbers under a name, for the examples from each of ``starts`` to the next.
+
+        It ends early if a file is missing or damaged.
+        """
+        files = self._keys(name)
+        held: NDArray[Any] = np.empty((0, 0))  # the rows of the last file
+        begin = 0  # the first of them
+        for start, stop in pairwise(starts.tolist()):
+            rows = [held[start - begin : stop - begin]]
+            while begin + len(held) < stop:
+                begin += len(held)
+                found = self._read(files[begin // ROWS], _decode) if files else None
+                if found is None or len(found) != min(ROWS, self._size - begin):
+                    return
+                held = found
+                rows.append(held[max(0, start - begin) : stop - begin])
+            yield np.concatenate(rows[1:] if not len(rows[0]) and len(rows) > 1 else rows)
+
+    def keep(self, name: str, size: int, blocks: Iterator[NDArray[Any]]) -> None:
+        """Write numbers of 8 bytes of all examples; a failed write is no error."""
+        rows: list[NDArray[Any]] = []
+        for key in self._keys(name):
+            while (num := sum(map(len, rows))) < min(ROWS, size):
+                rows.append(next(blocks))
+                if not rows[-1].shape[1] or rows[-1].dtype.itemsize != 8:
+                    return
+            whole = np.concatenate(rows)
+            if not self._write(key, _encode(key, whole[:ROWS])):
+                return
+            rows, size = [whole[ROWS:]] if num > ROWS else [], size - ROWS
+
+    def recall_texts(self, name: str) -> Any:
+        """Return a column of texts, (N,) in Arrow; None if it is missing or damaged."""
+        keys = self._keys(name)
+        found = self._read(keys[0], _decode_texts) if len(keys) == 1 else None
+        return None if found is None or len(found) != self._size else found
+
+    def keep_texts(self, name: str, values: Any) -> None:
+        """Write a column of texts, (N,) in Arrow, for a pool of up to `ROWS` examples."""
+        for key in self._keys(name):
+            self._write(key, _packed({"text": values}, digest_of([key, *values.to_pylist()])))
+
+    def _write(self, key: str, data: bytes) -> bool:
+        self._held.pop(key, None)
+        try:
+            self._store.write(key, data)
+        except OpaccError as error:
+            log.warning("%s", error)
+            return False
+        return True
+
+    def _read(self, key: str, decode: Callable[[str, bytes], Any]) -> Any:
+        try:
+            data = self._held.get(key) or self._store.read_if_there(key)
+            found = None if data is None else decode(key, data)
+            if data is not None and len(data) <= HELD_BYTES:
+                self._held[key] = data
+            return found
+        except Exception as error:  # Arrow and storage raise many kinds, and the value can be computed again
+            log.warning("%s cannot be read (%s); it is computed again", self._store.uri_of(key), type(error).__name__)
+            return None
+
+    def _keys(self, name: str) -> list[str]:
+        """Return the files of a value: one for every `ROWS` examples; none if its digest is unknown."""
+        digests = self._digests(name)
+        if None in digests:
+            return []
+        digest = hashlib.sha256("\n".join([_LAYOUT, *map(str, digests)]).encode()).hexdigest()
+        first = f"{name}-{digest[:16]}"
+        num = -(-self._size // ROWS)
+        return [f"{first}.parquet"] if num == 1 else [f"{first}-{number:05d}.parquet" for number in range(num)]
+
+
+def _encode(key: str, values: NDArray[Any]) -> bytes:
+    """Return numbers (n, d) of 8 bytes as a Parquet file: differences of whole ones, and others split by byte."""
+    columns = {str(place): numbers(np.ascontiguousarray(column)) for place, column in enumerate(values.T)}
+    encoding = "DELTA_BINARY_PACKED" if values.dtype.kind in "iu" else "BYTE_STREAM_SPLIT"
+    return _packed(columns, _digest(key, values), column_encoding=dict.fromkeys(columns, encoding))
+
+
+def _packed(columns: dict[str, Any], sha256: str, **options: Any) -> bytes:
+    """Return a Parquet file; level 1 of zstd packs these as well as level 15."""
+    import pyarrow as pa
+
+    options |= {"use_dictionary": False, "write_statistics": False, "compression": "zstd", "compression_level": 1}
+    return encode(pa.table(columns, metadata={"sha256": sha256}), write_page_checksum=True, **options)
+
+
+def _decode(key: str, data: bytes) -> NDArray[Any]:
+    table = read_bytes(data)
+    found = np.stack([to_numpy(column) for column in table.columns], axis=1)
+    if table.schema.metadata[b"sha256"].decode() != _digest(key, found):
+        raise ValueError("it does not match its digest")
+    return found
+
+
+def _digest(key: str, values: NDArray[Any]) -> str:
+    return hashlib.sha256(f"{key} {values.dtype.str} {values.shape} ".encode() + values.tobytes()).hexdigest()
+
+
+def _decode_texts(key: str, data: bytes) -> Any:
+    table = read_bytes(data)
+    if table.schema.metadata[b"sha256"].decode() != digest_of([key, *table["text"].to_pylist()]):
+        raise ValueError("it does not match its digest")
+    return table["text"].combine_chunks()
+
+
+def slicing_of(rule: SliceRule, column: Any) -> Slicing:
+    """Return the slices of a column as it is stored, (n,), with codes of the smallest type."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if rule.cuts is not None:
+        return Slicing.of(rule.name, to_numpy(whole.cast(pa.float64()).fill_null(math.nan)), rule.cuts).packed()
+    encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+    values = encoded.dictionary.to_pylist()
+    if rule.levels is not None:
+        values = ["/".join(value.split("/")[: rule.levels]) for value in values]
+    indices = encoded.indices
+    if indices.null_count:
+        indices, values = indices.fill_null(len(values)), [*values, None]
+    if rule.tag is not None:
+        has = np.array(
+            [rule.tag in map(str.strip, re.split(r"[|;,]", value or "")) for value in values], dtype=np.uint8
+        )
+        return Slicing(HAS_TAG, has[to_numpy(indices)])
+    few = Slicing.of(rule.name, values, most=math.inf if rule.is_cluster else MOST).packed()
+    return Slicing(few.names, few.codes[to_numpy(indices)])
+
+
+def as_stored(column: Any) -> Any:
+    """Return a column with each text once, (n,) in Arrow; numbers, booleans and times are unchanged.
+
+    A list of texts becomes one, with | between them.
+    """
+    import pyarrow as pa
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(whole.type):
+        whole = whole.dictionary_decode()
+    if _is_list(whole.type):
+        whole = pa.array(["|".join(filter(None, own)) if own else None for own in whole.to_pylist()], pa.string())
+    return whole.cast(pa.string()).dictionary_encode() if _is_text(whole.type) else whole
+
+
+def check_type(rule: SliceRule, kind: Any) -> None:
+    """Raise SpecError if a column of an Arrow type cannot make the slices of a rule."""
+    import pyarrow as pa
+
+    types = pa.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if types.is_temporal(kind) and (rule.tag is not None or rule.cuts is not None):
+        raise SpecError(
+            f"pool.slices: {rule.column!r} is {kind}, and times have neither tags nor cuts; add a column of texts with "
+            "the day, week or month of each example, such as 2026-W40, and name that"
+        )
+    if rule.tag is not None:
+        if not (_is_text(kind) or _is_list(kind)):
+            raise SpecError(
+                f"pool.slices: {rule.column!r} is {kind}, and tags are texts, such as night|rain, or lists of texts"
+            )
+        return
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind)
+    if rule.cuts is not None and not is_number:
+        raise SpecError(f"pool.slices: {rule.column!r} is {kind}, and only numbers have cuts; remove its cuts")
+    if not (is_number or _is_text(kind) or types.is_boolean(kind) or types.is_temporal(kind)):
+        raise SpecError(
+            f"pool.slices: {rule.column!r} is {kind}; name a column with one text, number, date or truth value per row"
+        )
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return bool((types.is_list(kind) or types.is_large_list(kind)) and _is_text(kind.value_type))
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind))
 
 
 class FeatureFile(NamedTuple):
@@ -93,7 +310,7 @@ class Features:
             table = self._read_file(dict(file.added)[SLICES], None) if self.slices else {}
             return {rule.name: slicing_of(rule, table[rule.column]) for rule in self.slices}
 
-        return self.store.each(read, self.files, self._threads)
+        return in_order(read, self.files, self._threads)
 
     @property
     def sizes(self) -> list[int]:
@@ -187,7 +404,7 @@ class Features:
             table = self._read(self.files[own.part], names).take(numbers(own.rows))
             return [convert(table[name]) for name in names]
 
-        return zip(located, self.store.each(read, located, self._threads), strict=True)
+        return zip(located, in_order(read, located, self._threads), strict=True)
 
     def tables(self, names: Sequence[str]) -> Iterator[Any]:
         """Yield the named columns of the pool, part by part, as Arrow tables."""
@@ -228,7 +445,7 @@ class Features:
 
     def _each(self, work: Callable[[Any], Result], names: Sequence[str]) -> Iterator[Result]:
         """Yield ``work(table)`` of every file, in order."""
-        return self.store.each(lambda file: work(self._read(file, names)), self.files, self._threads)
+        return in_order(lambda file: work(self._read(file, names)), self.files, self._threads)
 
     @property
     def _threads(self) -> int:

@@ -3,39 +3,56 @@
     features/DIGEST/set.json                     content of the digest: pool, model, transform, their code, batches
     features/DIGEST/part-000000.parquet          id, uri and the features of the forward pass of a shard's examples
     features/DIGEST/index.json                   written last: its presence means that they are complete
-    features/DIGEST/dsa-DIGEST/part-000000.parquet, …/index.json    a feature that was added: dsa, lsa or coverage
+    features/DIGEST/dsa-DIGEST/part-000000.parquet, …/index.json    dsa or lsa, computed from the hidden layer
     features/DIGEST/slices-DIGEST/…              columns that make slices of the pool (slice_columns.py)
-    features/DIGEST/all-DIGEST/…                 all features of a run, for the examples that have each of them
 
-DIGEST covers all that determines the content. Names, seeds, methods, budgets and scores do not change it. A feature
-that compares with training data, or has its own settings, is in a separate folder, whose digest covers those. It has
-the rows of the forward pass. If it is undefined for some of them, and the run excludes these, all features of that run
-are extracted again for the others, under ``all-DIGEST``.
+DIGEST covers all that determines the content. Names, seeds, methods, budgets and scores do not change it. dsa and lsa
+compare with training data, so each is in a separate folder, whose digest covers those; it has the same rows.
 
-Without weights in the spec, the factory may return another model each time. Then features are in the run's own prefix,
-all in one folder.
+Without weights in the spec, the factory may return another model each time. Then features are in the run's own prefix.
+
+Features that an earlier extraction of the pool has made are copied for the objects that are as they were. A shard's
+file has, for each example, the digest of the part of the pool that it is from: a file, or some row groups of one, with
+key, size and tag (:func:`opacc_ray.lake.examples.source_of`). A part with the same digest has the same examples. So a
+grown pool needs the model only for its new and changed objects.
+
+Parts with an example that could not be used are read again. Values are those that were made when the object was first
+seen, in its batch of that time; another batch would change the last bits.
 """
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, Strict, model_validator
 
 from opacc_ray.documents import Part, SealedDocument, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.extract.feature_files import FeatureFile, Features
 from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import REMEDY, ShardReport, digest_of, read_table, widths
+from opacc_ray.extract.shards import (
+    REMEDY,
+    SOURCE,
+    FeatureShard,
+    ShardReport,
+    digest_of,
+    read_report,
+    read_table,
+    stacked,
+    widths,
+)
+from opacc_ray.lake.examples import Shard, source_of
+from opacc_ray.lake.parquet_io import numbers, to_numpy
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.spec import SURPRISE
 
 INDEX = "index.json"
-FORWARD = ("hidden", "output", "confidence", "prediction")  # features of the forward pass, in the order of columns
-ALL = (*FORWARD[:-1], *SURPRISE, "coverage", "prediction")  # all features, in the order of columns
+ALL = ("hidden", "output", "confidence", *SURPRISE, "coverage", "prediction")  # all features, in the order of columns
 HOME, DESCRIPTION = "features", "set.json"  # the folder of all sets of an output, and the file that describes a set
 
 Folder = Annotated[str, Field(pattern="^[a-z]+-[0-9a-f]{16}$")]
@@ -78,6 +95,7 @@ class Index(SealedDocument):
     predicted: dict[Annotated[int, Strict(False)], int] | None = Field(
         default=None, description="predicted class -> examples; null for a regression, and where it is not known"
     )
+    turned: int = Field(default=0, ge=0, description="image files that state an EXIF orientation other than upright")
     machines: tuple[Machine, ...] = Field(default=(), strict=False, description="kinds of machines that made the files")
     others: dict[str, str] = Field(default={}, description="other file next to the index -> its SHA-256")
 
@@ -138,6 +156,7 @@ def make_index(
         features=features,
         bad=tuple(Excluded(**item._asdict()) for report in reports for item in report.bad),
         predicted=dict(sorted(predicted.items())) if counted else None,
+        turned=sum(sum(report.turned.values()) for report in reports),
         machines=tuple(machines),
         others={name: hashlib.sha256(data).hexdigest() for name, data in (others or {}).items()},
     )
@@ -154,8 +173,11 @@ def write_index(folder: Store, index: Index) -> None:
     folder.write(INDEX, index.to_bytes())
 
 
-def check_shard(folder: Store, index: Index, shard: IndexedShard, size: int, *, whole: bool = True) -> None:
-    """Raise DataError if a file differs from the index: in any byte, or else in its size or its end."""
+def check_shard(folder: Store, index: Index, shard: IndexedShard, size: int, *, whole: bool = True) -> Any:
+    """Return the table of a file, without columns unless ``whole``.
+
+    Raises DataError if it differs from the index: in any byte, or else in its size or its end.
+    """
     source = folder.uri_of(shard.file)
     if shard.bytes not in (None, size):
         raise DataError(f"{source} has {size} bytes, and {shard.bytes} in its index; {REMEDY}")
@@ -167,6 +189,7 @@ def check_shard(folder: Store, index: Index, shard: IndexedShard, size: int, *, 
         raise DataError(f"the ids of {source} are not those of its index; {REMEDY}")
     if whole and shard.examples and widths(table.schema) != index.features:
         raise DataError(f"the features of {source} are not those of its index; {REMEDY}")
+    return table
 
 
 def read_other(folder: Store, name: str) -> bytes:
@@ -188,9 +211,8 @@ class FeatureLink(Part):
         pattern=f"^[.][.]/{HOME}/[0-9a-f]{{16}}$",
         description="the set, relative to the run; its name is a digest of all that decides its content",
     )
-    features: list[str] = Field(min_length=1, description="those of the forward pass, in the set's own files")
-    added: dict[str, Folder] = Field(description="feature -> folder of the set that holds it")
-    whole: Folder = Field(description="folder that holds all, if an added one cannot be had of some examples")
+    features: list[str] = Field(min_length=1, description="those of the model, in the set's own files")
+    added: dict[str, Folder] = Field(description="dsa or lsa -> folder of the set that holds it")
 
     @property
     def digest(self) -> str:
@@ -205,7 +227,7 @@ class FeatureSetDescription(SealedDocument):
 
     format: Literal["opacc-features/1"] = format_field("opacc-features/1")
     pool: str = Field(description="URI of the pool")
-    features: list[str] = Field(description="features of the forward pass")
+    features: list[str] = Field(description="features of the model")
     decided_by: dict[str, Any] = Field(
         description="all that decides the content: the listing, the model, its code, the batches"
     )
@@ -223,67 +245,48 @@ class Complete:
 class FeatureSet(NamedTuple):
     """The folders of a run's features."""
 
-    folder: Store  # of the forward pass
-    added: Mapping[str, Store]  # of each added feature
-    whole: Store | None  # of all features, for the examples that have each of them; None in the run's own prefix
+    folder: Store  # of the model's features
+    added: Mapping[str, Store]  # of dsa and lsa
 
     @property
     def folders(self) -> list[Store]:
-        """The folder of the forward pass, and those of the added features."""
+        """All folders."""
         return [self.folder, *self.added.values()]
-
-    def in_use(self) -> list[Store]:
-        """Return the folders that are read: that of all features, if an added one lacks some examples."""
-        indices = self._indices()
-        return [self.whole] if indices and self.whole and loses(indices) else self.folders
 
     def read(self) -> Complete | None:
         """Return the features, or None while they are not complete.
 
         Raises DataError if an index is damaged, or that of an added feature has other examples.
         """
-        indices = self._indices()
-        if indices is None:
-            return None
-        if self.whole and loses(indices):
-            whole = read_index(self.whole)
-            return _complete(Features.of(self.whole, whole.files), whole, [whole]) if whole else None
-        index, *others = indices
+        indices = list[Index]()
+        for folder in self.folders:
+            if (found := read_index(folder)) is None:  # the others need not be read
+                return None
+            indices.append(found)
+        index = indices[0]
         features, widths = Features.of(self.folder, index.files), dict(index.features)
-        for (name, folder), own in zip(self.added.items(), others, strict=True):
+        for (name, folder), own in zip(self.added.items(), indices[1:], strict=True):
             if [shard.ids for shard in index.shards] != [shard.ids for shard in own.shards]:
                 raise DataError(f"{folder.uri} has other examples than its set; delete it and run the spec again")
             features = features.with_added(name, folder.uri.rpartition("/")[2], own.files)
             widths |= own.features
+        content = [[shard.sha256, shard.ids, shard.examples] for own in indices for shard in own.shards]
+        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
         ordered = {name: widths[name] for name in ALL if name in widths}
-        return _complete(features, index.model_copy(update={"features": ordered}), indices)
+        return Complete(features, index.model_copy(update={"features": ordered}), digest)
 
     def tags(self) -> list[str | None]:
         """Return the tags of the indices, which change with their content; None for a missing one."""
-        found = (folder.entry(INDEX) for folder in (*self.folders, *([self.whole] if self.whole else [])))
-        return [entry.tag if entry else None for entry in found]
-
-    def _indices(self) -> list[Index] | None:
-        found = []
-        for folder in self.folders:
-            if (index := read_index(folder)) is None:  # the others need not be read
-                return None
-            found.append(index)
-        return found
+        return [entry.tag if entry else None for entry in (folder.entry(INDEX) for folder in self.folders)]
 
 
-def _complete(features: Features, index: Index, indices: Sequence[Index]) -> Complete:
-    content = [[shard.sha256, shard.ids, shard.examples] for own in indices for shard in own.shards]
-    return Complete(features, index, hashlib.sha256(json.dumps(content).encode()).hexdigest())
-
-
-def feature_set(run: Store, link: FeatureLink | None) -> FeatureSet:
-    """Return the set of a run's link; without one, all features are in the run's own folder."""
+def feature_set(run: Store, link: FeatureLink | None, surprise: Iterable[str] = ()) -> FeatureSet:
+    """Return the set of a run's link; without one, all features, with ``surprise``, are in the run's own folder."""
     if link is None:
-        return FeatureSet(run.store("features"), {}, None)
+        folder = run.store("features")
+        return FeatureSet(folder, {name: folder.store(name) for name in surprise})
     folder = open_store(join(run.uri.rpartition("/")[0], HOME, link.digest))
-    added = {name: folder.store(place) for name, place in link.added.items()}
-    return FeatureSet(folder, added, folder.store(link.whole))
+    return FeatureSet(folder, {name: folder.store(place) for name, place in link.added.items()})
 
 
 class FeatureReader:
@@ -305,19 +308,6 @@ class FeatureReader:
         return FeatureReader(self.read, lambda: None)
 
 
-def read_sound(features: FeatureSet) -> Complete | None:
-    """Return the features, or None if they are incomplete or an index is damaged."""
-    try:
-        return features.read()
-    except DataError:
-        return None
-
-
-def loses(indices: list[Index]) -> bool:
-    """Return whether an added feature lacks some examples; the first index is that of the forward pass."""
-    return any(own.num_examples < indices[0].num_examples for own in indices[1:])
-
-
 def read_description(folder: Store) -> FeatureSetDescription:
     """Return the description of a set; raises DataError if it is damaged or missing."""
     if not folder.exists(DESCRIPTION):
@@ -329,3 +319,64 @@ def write_description(folder: Store, description: FeatureSetDescription) -> None
     """Write the description of a set, unless it is there."""
     if folder.read_if_there(DESCRIPTION) != (data := description.to_bytes()):
         folder.write(DESCRIPTION, data)
+
+
+def locate(known: Store, shards: Sequence[Shard]) -> list[Shard]:
+    """Return the shards with the files of a folder that have features of their parts, as ``carried``."""
+    index = read_index(known)
+    if index is None or any(item.source is None for item in index.bad):
+        return list(shards)
+    faulty = [item.source for item in index.bad if item.source is not None]
+    features = Features.of(known, index.files)
+    held = [np.unique(own) for own in features.sources()]
+    if not held:
+        return list(shards)
+    sources = np.concatenate(held)  # (k,) digests of the known parts
+    sources, first = np.unique(sources, return_index=True)
+    file = np.repeat(np.arange(len(held)), [len(own) for own in held])[first]  # (k,)
+    sound = ~np.isin(sources, np.array(faulty, dtype=np.uint64))
+    return [_with_known(shard, sources[sound], file[sound], features) for shard in shards]
+
+
+def _with_known(shard: Shard, sources: NDArray[np.uint64], file: NDArray[np.int64], features: Features) -> Shard:
+    """Return a shard with the parts that are among the sorted ``sources`` (k,), each in the ``file`` (k,)."""
+    own = np.array([source_of(part) for part in shard.parts], dtype=np.uint64)
+    place = np.minimum(np.searchsorted(sources, own), max(len(sources) - 1, 0))
+    there = np.flatnonzero(sources[place] == own) if len(sources) else np.empty(0, dtype=np.int64)
+    files = [features.files[number].name for number in file[place[there]].tolist()] if len(there) else []
+    return shard._replace(carried=tuple(zip(there.tolist(), files, strict=True)))
+
+
+def left_of(shard: Shard) -> list[int]:
+    """Return the numbers of the parts of a shard that have no known features."""
+    there = {number for number, _ in shard.carried}
+    return [number for number in range(len(shard.parts)) if number not in there]
+
+
+def read_carried(known: Store, names: Sequence[str], shard: Shard) -> FeatureShard:
+    """Return the known features of a shard's parts; raises DataError if their files are damaged."""
+    by_file: dict[str, list[int]] = {}
+    for number, file in shard.carried:
+        by_file.setdefault(file, []).append(source_of(shard.parts[number]))
+    return stacked([_rows_of(known, names, file, sources) for file, sources in by_file.items()])
+
+
+def _rows_of(known: Store, names: Sequence[str], file: str, sources: Sequence[int]) -> FeatureShard:
+    """Return the rows of a file that are from some parts of the pool."""
+    size = known.size(file)
+    report = read_report(known, file, size)
+    table = read_table(known, file, ["id", "uri", SOURCE, *names], size, report.footer_size)
+    rows = np.flatnonzero(np.isin(to_numpy(table[SOURCE]), np.array(sources, dtype=np.uint64)))
+    own = table.take(numbers(rows))
+    columns = {name: to_numpy(own[name]) for name in names}
+    ids, uris = own["id"].to_pylist(), own["uri"].to_pylist()
+    turned = {source: num for source, num in report.turned.items() if source in sources}
+    return FeatureShard(ids, uris, columns, [], report.own_ids, to_numpy(own[SOURCE]).tolist(), turned)
+
+
+def merged(shard: Shard, parts: Sequence[FeatureShard]) -> FeatureShard:
+    """Return the features of several groups of a shard's parts, in the order of the shard."""
+    whole = stacked(parts)
+    place = {source_of(part): number for number, part in enumerate(shard.parts)}
+    order = np.argsort([place[source] for source in whole.sources or ()], kind="stable")
+    return whole.take(order.tolist())

@@ -1,4 +1,4 @@
-"""Running the model of a spec, batch after batch: a torch module, or a function of the user's in any framework.
+"""The model of a spec, a torch module or a function of the user's in any framework, and the form of its output.
 
 ``model.function`` names such a function. It gets the inputs of a batch, (B, ...) float32, and ``model.arguments``. It
 returns a mapping with ``output`` (B, C) and, where a method needs it, ``hidden`` (B, m); or a pair of both, hidden
@@ -23,24 +23,27 @@ meaningless confidences, so row sums are checked: shares must sum to 1, and scor
 Legend: B examples of a batch, C classes, m neurons, σ the logistic function.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
-from opacc_ray.extract.inputs import Activations, Batch, load_transform, transformed, user_code
-from opacc_ray.extract.machine import Machine, cpu_name, in_halves
-from opacc_ray.extract.neighbours import HOST, Arrays
-from opacc_ray.extract.shards import Columns, joined, not_finite
-from opacc_ray.lake.examples import Example
-from opacc_ray.spec import SURPRISE, CoverageSpec, ModelSpec, Spec, load_function
+from opacc_ray.errors import DataError, counted
+from opacc_ray.extract.machine import Machine, cpu_name
+from opacc_ray.extract.shards import REMEDY, Columns
+from opacc_ray.extract.surprise import HOST, Arrays
+from opacc_ray.extract.user_code import Activations, split_answer, user_code
+from opacc_ray.lake.parquet_io import to_numpy
+from opacc_ray.packages import require
+from opacc_ray.spec import SURPRISE, CoverageSpec, ModelSpec, PoolSpec, Spec, load_function
 
 if TYPE_CHECKING:
     from opacc_ray.extract.torch_model import Model
 
 Output = NDArray[np.float32]
+
+_ROUNDING = 1e-9  # of a recomputed confidence: another processor's exponential may differ in its last bits
 
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 5e-3}  # allowed distance of a sum from 1
 
@@ -49,17 +52,11 @@ def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model
     """Load the spec's model; raises SpecError or DataError if it cannot be loaded."""
     if spec.model.function is not None:
         return FunctionModel(spec.model)
+    require("a torch model", "torch")
     from opacc_ray.extract.torch_model import Model
 
     own = spec.extract
-    return Model(spec.model, device, own.precision, own.threads_per_actor, coverage, channels_last=own.channels_last)
-
-
-def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Activations:
-    """Run a batch (B, ...); raises DataError if the user's model fails."""
-    remedy = "set transform to a function that makes the input it was trained on"
-    with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
-        return model(batch)
+    return Model(spec.model, device, own.precision, own.threads_per_actor, coverage)
 
 
 def columns_of(spec: Spec, activations: Activations, required: Sequence[str] = ()) -> Columns:
@@ -74,34 +71,6 @@ def columns_of(spec: Spec, activations: Activations, required: Sequence[str] = (
         )
     hidden = {} if activations.hidden is None else {"hidden": activations.hidden}
     return hidden | read_output(activations.output, spec.model, spec.extract.precision)
-
-
-def run_that_fits(run: Callable[[NDArray[np.float32]], Activations], batch: NDArray[np.float32]) -> Activations:
-    """Run a batch (B, ...), or recursively its halves; raises MemoryError if memory runs out for a single example."""
-    remark = "%s; the batch of %d runs in halves: lower extract.batch_size"
-    parts = in_halves(lambda rows: run(batch[rows]), slice(0, len(batch)), remark)
-    hidden = [part.hidden for part in parts if part.hidden is not None]
-    output = np.concatenate([part.output for part in parts])
-    layers = tuple(map(np.concatenate, zip(*(part.layers for part in parts), strict=True)))
-    return Activations(np.concatenate(hidden) if hidden else None, output, layers)
-
-
-def run_here(spec: Spec, examples: Sequence[Example], name: str) -> Columns:
-    """Run a spec's transform and model on decoded examples in this process, on the CPU, batch after batch.
-
-    Raises the errors of extraction; ``name`` is the model's in the error for NaN or infinity.
-    """
-    transform, model = load_transform(spec), load_model(spec, "cpu", None)
-    size, parts = spec.extract.batch_size, []
-    for start in range(0, len(examples), size):
-        batch = Batch(size)
-        for example in examples[start : start + size]:
-            batch.add(example, transformed(transform, example))
-        columns = columns_of(spec, run_model(model, batch.inputs))
-        for row, column in not_finite(columns).items():
-            raise DataError(f"{name} gives NaN or infinity in {column} for example {batch.ids[row]!r}; mend the model")
-        parts.append(columns)
-    return joined(parts)
 
 
 class FunctionModel:
@@ -119,15 +88,13 @@ class FunctionModel:
         """Run one batch (B, ...)."""
         with user_code(f"{self._name}, given a batch of shape {batch.shape},"):
             returned = self._function(batch, **self._arguments)
-        hidden: Any = None
-        output = returned
-        if isinstance(returned, Mapping):
-            if "output" not in returned:
-                found = ", ".join(map(str, returned))
-                raise DataError(f"{self._name} returned a mapping with {found}; give it an 'output'")
-            hidden, output = returned.get("hidden"), returned["output"]
-        elif isinstance(returned, tuple | list) and len(returned) == 2:
-            hidden, output = returned
+        hidden, output = split_answer(returned)
+        if isinstance(output, Mapping):
+            if "output" not in output:
+                raise DataError(
+                    f"{self._name} returned a mapping with {', '.join(map(str, output))}; give it an 'output'"
+                )
+            output = output["output"]
         layer = None if hidden is None else _rows(hidden, len(batch), f"hidden of {self._name}")
         return Activations(layer, _rows(output, len(batch), f"output of {self._name}"), ())
 
@@ -158,21 +125,56 @@ def read_output(output: Output, model: ModelSpec, precision: str) -> dict[str, N
     kind, tolerance = model.output, _TOLERANCE[precision]
     if model.task == "regression":
         _check_width(output, output.shape[1] == 1, "a regression needs one value per example; return only that")
-        return {"output": output, "prediction": output[:, 0].astype(np.float64)}
-    if kind in ("logit", "probability"):
+    elif kind in ("logit", "probability"):
         plural = "logits" if kind == "logit" else "probabilities"
         remedy = f"model.output: {kind} is one value per example; for one per class, set model.output: {plural}"
         _check_width(output, output.shape[1] == 1, remedy)
-        return _binary(output, kind, model.threshold, tolerance)
-    several = "for a binary model with one value per example, set model.output: logit, or probability"
-    _check_width(output, output.shape[1] >= 2, several)
-    _check_sums(output, kind, tolerance)
+        output = _binary(output, kind, tolerance)
+    else:
+        several = "for a binary model with one value per example, set model.output: logit, or probability"
+        _check_width(output, output.shape[1] >= 2, several)
+        _check_sums(output, kind, tolerance)
+    return {"output": output, **decided_by_output(output, model)}
+
+
+def decided_by_output(output: Output, model: ModelSpec) -> dict[str, NDArray[Any]]:
+    """Return prediction and, for classes, confidence of examples by their output (B, C) as it is stored."""
+    if model.task == "regression":
+        return {"prediction": output[:, 0].astype(np.float64)}
+    if model.output in ("logit", "probability"):
+        share = output[:, 1].astype(np.float64)
+        if model.output == "logit":
+            share = 1 / (1 + np.exp(-np.clip(share, -700, 700)))
+        prediction = (share >= model.threshold).astype(np.int64)
+        return {"prediction": prediction, "confidence": np.where(prediction == 1, share, 1 - share)}
     prediction = output.argmax(axis=1)
     largest = output[np.arange(len(output)), prediction]
     confidence = largest.astype(np.float64)
-    if kind == "logits":  # the softmax of the largest
+    if model.output == "logits":  # the softmax of the largest
         confidence = np.asarray(1.0 / np.exp(output.astype(np.float64) - largest[:, None]).sum(axis=1))
-    return {"output": output, "prediction": prediction.astype(np.int64), "confidence": confidence}
+    return {"prediction": prediction.astype(np.int64), "confidence": confidence}
+
+
+def check_decided(table: Any, spec: Spec, source: PoolSpec, file: str) -> None:
+    """Raise DataError if predictions or confidences of a table of features are not those of the output in it.
+
+    Those that the pool itself has, in columns, are its own.
+    """
+    model, own = spec.model, source.columns.features if source.holds_features else {}
+    if "output" not in table.column_names or not len(table) or model.task not in ("classification", "regression"):
+        return
+    for name, expected in decided_by_output(to_numpy(table["output"]), model).items():
+        if name not in table.column_names or name in own:
+            continue
+        stored = to_numpy(table[name])
+        wrong = np.flatnonzero(~(np.abs(stored - expected) <= _ROUNDING))
+        if len(wrong):
+            row = wrong[0]
+            raise DataError(
+                f"{file}: the {name} of {len(wrong)} of its {counted(len(table), 'example')} is not that of their "
+                f"stored output, such as {stored[row]:.6g} instead of {expected[row]:.6g} for "
+                f"{table['id'][int(row)].as_py()!r}; {REMEDY}"
+            )
 
 
 def _check_width(output: Output, fits: bool, remedy: str) -> None:
@@ -180,24 +182,17 @@ def _check_width(output: Output, fits: bool, remedy: str) -> None:
         raise DataError(f"the model's output has shape {output.shape}; {remedy}")
 
 
-def _binary(output: Output, kind: str, threshold: float, tolerance: float) -> dict[str, NDArray[Any]]:
+def _binary(output: Output, kind: str, tolerance: float) -> Output:
+    """Return one column per class, (B, 2), of one value per example."""
     value = output[:, 0].astype(np.float64)
-    if kind == "logit":
-        share = 1 / (1 + np.exp(-np.clip(value, -700, 700)))
-        columns = np.stack([np.zeros_like(value), value], axis=1)
-    else:
-        known = output[np.isfinite(output)]
-        bad = known[(known < -tolerance) | (known > 1 + tolerance)]
-        if len(bad):
-            raise DataError(
-                f"the model's output holds {bad[0]:g}, which is no probability; set model.output: logit, "
-                "or return its sigmoid"
-            )
-        share = value
-        columns = np.stack([1 - value, value], axis=1)
-    prediction = (share >= threshold).astype(np.int64)
-    confidence = np.where(prediction == 1, share, 1 - share)
-    return {"output": columns.astype(np.float32), "prediction": prediction, "confidence": confidence}
+    known = output[np.isfinite(output)]
+    bad = known[(known < -tolerance) | (known > 1 + tolerance)]
+    if kind == "probability" and len(bad):
+        raise DataError(
+            f"the model's output holds {bad[0]:g}, which is no probability; set model.output: logit, "
+            "or return its sigmoid"
+        )
+    return np.stack([np.zeros_like(value) if kind == "logit" else 1 - value, value], axis=1).astype(np.float32)
 
 
 def _check_sums(output: Output, kind: str, tolerance: float) -> None:

@@ -39,30 +39,20 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 _LARGEST_KEPT = 32 << 20  # the largest value of glibc; larger tensors come from the system, and return to it
 
 
+UNKNOWN = "not known"  # a version in files that do not state it
+
+
 class Machine(Part):
-    """A kind of machine: two of one kind compute the same features of a shard, bit for bit."""
+    """A kind of machine: two of one kind, with equal software, compute the same features of a shard, bit for bit."""
 
     processor: str = Field(description="name of the GPU, or else of the CPU")
     capability: str = Field(description="instruction set that torch uses on it, such as AVX512 or sm_90")
     torch: str = Field(description="version of torch")
+    opacc: str = Field(default=UNKNOWN, description="version of opacc, and the begin of a digest of its code")
+    python: str = Field(default=UNKNOWN, description="minor version of Python")
 
     def __str__(self) -> str:
-        return f"{self.processor} ({self.capability}, torch {self.torch})"
-
-
-def limit_memory(gib: float | None) -> None:
-    """Let allocations of this process fail with MemoryError beyond so much more than it has now, on Linux.
-
-    The limit is on private, writable memory (RLIMIT_DATA): address space that is only reserved does not count.
-    """
-    if gib is None or sys.platform != "linux":
-        return
-    import resource
-
-    found = re.search(r"^VmData:\s*(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    if found is not None:
-        most = resource.getrlimit(resource.RLIMIT_DATA)[1]
-        resource.setrlimit(resource.RLIMIT_DATA, ((int(found[1]) << 10) + int(gib * (1 << 30)), most))
+        return f"{self.processor} ({self.capability}, torch {self.torch}, Python {self.python}, opacc {self.opacc})"
 
 
 def cpu_name() -> str:

@@ -8,19 +8,21 @@
 DSA and LSA need traces, some coverage needs ranges, and a labelled reference needs confidence. DIGEST covers all that
 decides the content (:mod:`opacc_ray.extract.content_digest`). Without weights in the spec, the factory may return
 another model each time; then the reference is in the run's own prefix, and no other run uses it.
+
+The surprise of the examples of a set is computed from its hidden layer, shard by shard; no model runs.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.content_digest import Code, decided_by, digest_of
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import Index, read_index, read_other
-from opacc_ray.extract.neighbours import Arrays
-from opacc_ray.extract.surprise import Reference
+from opacc_ray.extract.shards import FeatureShard, read_report, read_table
+from opacc_ray.extract.surprise import Arrays, Reference
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.store_uris import Store, join, open_store
@@ -28,16 +30,6 @@ from opacc_ray.neurons.criteria import Ranges
 from opacc_ray.spec import Spec, plan_pool
 
 RANGES = "ranges.npz"
-
-
-class Loaded(NamedTuple):
-    """Traces and ranges of a reference."""
-
-    traces: Reference | None
-    ranges: Ranges | None
-
-
-NONE = Loaded(None, None)
 
 
 def plan(spec: Spec) -> Plan | None:
@@ -79,15 +71,11 @@ def folder_of(spec: Spec, digest: str, run: Store) -> Store:
     return open_store(join(spec.output, "references", digest[:16]))
 
 
-def load(folder: Store, spec: Spec, arrays: Arrays) -> Loaded:
-    """Load the traces and ranges that the spec needs, from a complete reference."""
-    needed = spec.compares_with()
-    traces = None
-    if "traces" in needed:
-        tables = list(Features.of(folder, complete_index(folder).files).tables(["hidden", "prediction"]))
-        hidden, predicted = (np.concatenate([to_numpy(own[name]) for own in tables]) for name in tables[0].column_names)
-        traces = Reference(hidden, predicted if spec.model.has_classes else None, arrays)
-    return Loaded(traces, read_ranges(folder) if "ranges" in needed else None)
+def read_traces(folder: Store, spec: Spec, arrays: Arrays) -> Reference:
+    """Read the traces of a complete reference."""
+    tables = list(Features.of(folder, complete_index(folder).files).tables(["hidden", "prediction"]))
+    hidden, predicted = (np.concatenate([to_numpy(own[name]) for own in tables]) for name in tables[0].column_names)
+    return Reference(hidden, predicted if spec.model.has_classes else None, arrays)
 
 
 def read_ranges(folder: Store) -> Ranges:
@@ -123,3 +111,40 @@ def merge_ranges(folder: Store) -> dict[str, bytes]:
     data = Ranges.merge(parts).encode()
     folder.write(RANGES, data)
     return {RANGES: data}
+
+
+class StoredSurprise:
+    """One measure of surprise of stored examples; raises DataError if the reference is not complete."""
+
+    def __init__(self, job: Extraction, folder: Store, arrays: Arrays) -> None:
+        assert job.reference is not None
+        [self.name] = job.names
+        self._source, self._folder, self._has_classes = job.source, folder, job.spec.model.has_classes
+        self._traces = read_traces(job.reference, job.spec, arrays)
+
+    def read(self, shard: Shard) -> FeatureShard:
+        """Return the hidden layer and the predictions of a shard's examples."""
+        size = self._folder.size(shard.file)
+        report = read_report(self._folder, shard.file, size)
+        names = ["id", *(["hidden", "prediction"] if report.num_examples else [])]
+        table = read_table(self._folder, shard.file, names, size, report.footer_size)
+        columns = {name: to_numpy(table[name]) for name in names[1:]}
+        return FeatureShard(table["id"].to_pylist(), None, columns, report.bad, own_ids=False)
+
+    def compute(self, stored: FeatureShard) -> FeatureShard:
+        """Return the surprise of these examples; raises DataError, with an id, if it is undefined."""
+        if not stored.ids:
+            return stored
+        predicted = stored.columns["prediction"]
+        values = getattr(self._traces, self.name)(stored.columns["hidden"], predicted if self._has_classes else None)
+        for row in np.flatnonzero(~np.isfinite(values))[:1].tolist():
+            why = "the nearest reference trace of its predicted class is also one of another class"
+            if np.isnan(values[row]):
+                why = "its hidden layer has too large a value"
+            elif self._has_classes and predicted[row] not in self._traces.classes:
+                why = f"no example of the reference is predicted as its class, {predicted[row]}"
+            raise DataError(
+                f"example {stored.ids[row]!r} of {self._source.uri}: {why}, so it has no {self.name}; add examples to "
+                "the reference, or choose a method without it"
+            )
+        return stored._replace(columns={self.name: values})

@@ -8,35 +8,31 @@ that of a new file, and the end of an older file contains it.
 import hashlib
 import io
 import json
-import logging
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, OpaccError
-from opacc_ray.extract.machine import Machine
+from opacc_ray.errors import DataError
+from opacc_ray.extract.machine import UNKNOWN, Machine
+from opacc_ray.extract.software import software
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.parquet_io import Footer, footer_of, numbers, read_columns, read_footer, texts, unless_valid
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import Store
 
-FEATURES_FORMAT = 2
+FEATURES_FORMAT = 3
 """Increased when the same spec would give other features, so that runs of different versions do not mix."""
 
 REMEDY = "run the spec again, which extracts a damaged shard anew"
 
-LIST_EVERY = 20.0  # seconds between two listings of the features
-
 MOST_FOOTERS = 1 << 12  # footers in memory for the next read of their file, of about 2 kB each
 
 SOURCE = "source"  # column of the digests of the parts of the pool: see opacc_ray.lake.examples.source_of
-
-log = logging.getLogger(__name__)
 
 _KEY = "opacc"  # key of the report in the file's metadata
 
@@ -58,6 +54,7 @@ class FeatureShard(NamedTuple):
     bad: list[BadItem]
     own_ids: bool = True  # whether the ids are the pool's own; ids made of keys are unique without a check
     sources: list[int] | None = None  # digest of the part of the pool that each example is from; None: not known
+    turned: Mapping[int, int] = {}  # image files that state an orientation, by the digest of their part
 
     def take(self, rows: Sequence[int], names: Iterable[str] | None = None) -> "FeatureShard":
         """Return some rows, in this order, of those columns in ``names`` that exist; default: all."""
@@ -82,6 +79,7 @@ class ShardReport(NamedTuple):
     size: int  # of the file in bytes
     footer_size: int  # bytes from the file's footer to its end
     sha256: str  # of the footer, which contains the SHA-256 of all bytes before it
+    turned: Mapping[int, int]  # as of the features
     hashes: Hashes | None = None  # (num_examples,) of the ids, if they are the pool's own and were at hand
 
 
@@ -102,6 +100,7 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
         "predicted": predicted,
         "bad": [{key: value for key, value in item._asdict().items() if value is not None} for item in shard.bad],
         "own_ids": shard.own_ids,
+        "turned": shard.turned,
         "machine": machine.model_dump() if machine else None,
     }
     return encode_reported(table, report, use_dictionary=False)
@@ -221,6 +220,7 @@ def _parse(footer: Footer, size: int) -> ShardReport:
         size=size,
         footer_size=len(footer.data),
         sha256=hashlib.sha256(footer.data).hexdigest(),
+        turned={int(source): num for source, num in header.get("turned", {}).items()},
     )
 
 
@@ -238,7 +238,15 @@ def _readable(source: str) -> AbstractContextManager[None]:
 
 
 def check_plan(folder: Store, kind: str, shard: Shard, report: ShardReport) -> None:
-    """Raise DataError if a shard's file in a folder does not hold the examples of a plan for a pool of that kind."""
+    """Raise DataError if a shard's file in a folder does not hold the examples of a plan for a pool of that kind.
+
+    One that another opacc has made is refused as well: features of a set that is not complete are from one.
+    """
+    if report.machine is not None and report.machine.opacc not in (UNKNOWN, _own_opacc()):
+        raise DataError(
+            f"{folder.uri_of(shard.file)} was made by opacc {report.machine.opacc}, and this is {_own_opacc()}; delete "
+            "it and run the spec again"
+        )
     planned = planned_ids(kind, shard)
     if planned is None:
         return
@@ -248,6 +256,11 @@ def check_plan(folder: Store, kind: str, shard: Shard, report: ShardReport) -> N
             f"{folder.uri_of(shard.file)} holds {report.num_examples} examples and names {len(bad)} that could not "
             f"be used, which are not the {len(planned)} of its plan; delete it and run the spec again"
         )
+
+
+@cache
+def _own_opacc() -> str:
+    return software()["opacc"]
 
 
 def digest_of(ids: Iterable[str]) -> str:
@@ -299,6 +312,9 @@ def joined(batches: Sequence[Columns]) -> Columns:
 def stacked(parts: Sequence[FeatureShard]) -> FeatureShard:
     """Return the examples of some parts, one after another, with the columns that all have, and the bad items."""
     held = [part for part in parts if part.ids]
+    turned: Counter[int] = Counter()
+    for part in parts:
+        turned.update(part.turned)
     names = set.intersection(*(set(part.columns) for part in held)) if held else set()
     return FeatureShard(
         ids=[name for part in held for name in part.ids],
@@ -307,6 +323,7 @@ def stacked(parts: Sequence[FeatureShard]) -> FeatureShard:
         bad=[item for part in parts for item in part.bad],
         own_ids=any(part.own_ids for part in parts),
         sources=[source for part in held for source in part.sources or ()],
+        turned=turned,
     )
 
 
@@ -318,32 +335,3 @@ def not_finite(columns: Columns) -> dict[int, str]:
             bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
             found = dict.fromkeys(bad.tolist(), name) | found
     return dict(sorted(found.items()))
-
-
-class FinishedElsewhere:
-    """Finds the shards in a folder of features that another command on the same run has finished."""
-
-    def __init__(self, target: Store, format: str) -> None:
-        self._target, self._format = target, format  # of the pool
-        self._before = {entry.key: entry.tag for entry in target.list()}  # damaged files among them
-        self._last_listing = time.monotonic()
-
-    def take(self, pending: deque[Shard]) -> list[tuple[Shard, ShardReport]]:
-        """Remove the finished shards from the queue, and return them with their reports."""
-        if not pending or time.monotonic() - self._last_listing < LIST_EVERY:
-            return []
-        self._last_listing = time.monotonic()
-        try:
-            found = {entry.key: entry for entry in self._target.list()}
-            new = [own for own in pending if own.file in found and self._before.get(own.file) != found[own.file].tag]
-            taken = [(shard, read_report(self._target, shard.file, found[shard.file].size)) for shard in new]
-            for shard, report in taken:
-                check_plan(self._target, self._format, shard, report)
-        except OpaccError as error:  # nothing is lost
-            log.warning("%s; the shards are extracted here", error)
-            return []
-        for shard, _ in taken:
-            pending.remove(shard)
-        if taken:
-            log.info("another command on this run has finished %d of the remaining shards", len(taken))
-        return taken

@@ -1,4 +1,6 @@
-"""The columns of ``pool.slices`` and ``pool.sample_of``, stored next to the features of the examples, in their order.
+"""Columns of a pool's own table that are no features: those of slices, of clusters that were drawn, and of judges.
+
+The first two are stored next to the features of the examples, in their order:
 
     features/DIGEST/slices-DIGEST/part-000000.parquet     raw values of the columns, and the folder of each example
     features/DIGEST/slices-DIGEST/index.json              written last
@@ -18,17 +20,22 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.arrow_slices import as_stored, check_type, slicing_of
-from opacc_ray.extract.carried import left_of, locate
-from opacc_ray.extract.extraction import Known
-from opacc_ray.extract.feature_files import Features
-from opacc_ray.extract.feature_set import INDEX, Complete, IndexedShard, make_index, read_index, write_index
+from opacc_ray.extract.feature_files import Features, as_stored, check_type, slicing_of
+from opacc_ray.extract.feature_set import (
+    INDEX,
+    Complete,
+    IndexedShard,
+    left_of,
+    locate,
+    make_index,
+    read_index,
+    write_index,
+)
 from opacc_ray.extract.shards import SOURCE, ShardReport, encode_reported, parse_report, read_report, read_table
-from opacc_ray.lake.examples import Columns, Plan, Shard, source_of
+from opacc_ray.lake.examples import Columns, Plan, Shard, ids_of, source_of
 from opacc_ray.lake.parquet_io import numbers, taken, texts, to_numpy
 from opacc_ray.lake.pools import planned_ids, read_rows
-from opacc_ray.lake.row_examples import ids_of
-from opacc_ray.lake.store import Store
+from opacc_ray.lake.store import Store, in_order
 from opacc_ray.slices import FOLDER, refuse_many
 from opacc_ray.spec import PoolSpec, open_pool, rules_of
 
@@ -50,7 +57,7 @@ def with_slices(pool: PoolSpec, there: Complete) -> Features:
     return there.features.with_slices(pool.slice_rules, folder.uri.rpartition("/")[2], index.files)
 
 
-def store_slices(pool: PoolSpec, plan: Plan, there: Complete, known: Known | None = None) -> None:
+def store_slices(pool: PoolSpec, plan: Plan, there: Complete, known: Store | None = None) -> None:
     """Write the slice columns of all examples with features, as far as they are missing or damaged.
 
     Those of parts that are ``known`` from an earlier listing are taken from there. Raises DataError if a column has too
@@ -61,13 +68,13 @@ def store_slices(pool: PoolSpec, plan: Plan, there: Complete, known: Known | Non
     folder, held = folder_of(pool, there.features), _held(there)
     shards = [shard for shard, own in zip(plan.shards, there.index.shards, strict=True) if own.examples]
     sizes = {entry.key: entry.size for entry in folder.list()}
-    found = list(folder.each(lambda own: _stored(folder, own, sizes), held, THREADS))
+    found = list(in_order(lambda own: _stored(folder, own, sizes), held, THREADS))
     missing = [part for part, report in enumerate(found) if report is None]
-    before = None if known is None or not missing else known.folder.store(folder.uri.rpartition("/")[2])
+    before = None if known is None or not missing else known.store(folder.uri.rpartition("/")[2])
     if known is not None and before is not None and _is_complete(before):
         located = dict(zip(missing, locate(known, [shards[part] for part in missing]), strict=True))
         shards = [located.get(part, shard) for part, shard in enumerate(shards)]
-    earlier = (known.folder, before) if known is not None and before is not None else None
+    earlier = (known, before) if known is not None and before is not None else None
 
     def write(part: int) -> ShardReport:
         table = _read(pool, shards[part], there.features.part((there.features.files[part],)), earlier)
@@ -76,7 +83,7 @@ def store_slices(pool: PoolSpec, plan: Plan, there: Complete, known: Known | Non
         folder.write(held[part].file, data)
         return parse_report(data, folder.uri_of(held[part].file))
 
-    made = dict(zip(missing, folder.each(write, missing, THREADS), strict=True))
+    made = dict(zip(missing, in_order(write, missing, THREADS), strict=True))
     if INDEX in sizes and not missing:
         return
     reports = [made.get(part) or report for part, report in enumerate(found)]
@@ -88,7 +95,7 @@ def store_slices(pool: PoolSpec, plan: Plan, there: Complete, known: Known | Non
 
 def try_slices(pool: PoolSpec, plan: Plan) -> str:
     """Check the slices and clusters of the first rows; returns their names, and raises as :func:`store_slices`."""
-    for _, table in islice(_rows(pool, plan.shards[0]) if pool.slice_columns else (), 1):
+    for _, table in islice(_slice_rows(pool, plan.shards[0]) if pool.slice_columns else (), 1):
         for rule in pool.slice_rules:
             if rule.column != FOLDER:
                 slicing_of(rule, as_stored(table[rule.column]))
@@ -145,7 +152,7 @@ def _read(pool: PoolSpec, shard: Shard, features: Features, earlier: tuple[Store
     own = pa.table({})
     if pool.slice_columns:
         carried = _carried(pool, shard, *earlier) if earlier else []
-        own = _aligned(pool, ids, [*carried, *_rows(pool, shard.only(left_of(shard)))])
+        own = _aligned(pool, ids, [*carried, *_slice_rows(pool, shard.only(left_of(shard)))])
     columns = {name: as_stored(own[name]) for name in own.column_names}
     if any(rule.column == FOLDER for rule in pool.slice_rules):
         columns[FOLDER] = as_stored(texts(_folders(pool, shard, known)))
@@ -198,16 +205,39 @@ def _plain(column: Any) -> Any:
     return whole.dictionary_decode() if pa.types.is_dictionary(whole.type) else whole
 
 
-def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[Any, Any]]:
-    """Yield ids and slice columns of the rows with an id, batch by batch, as an Arrow array and a table."""
-    rules = rules_of(pool)
-    rules = rules._replace(columns=Columns(id=rules.columns.id, features=(("slices", pool.slice_columns),)))
-    store = open_pool(pool)
-    for batch in read_rows(store, pool.format, shard, rules):
-        found = ids_of(batch, rules.columns.id)
-        sound = np.array([row for row, name in enumerate(found) if isinstance(name, str)], dtype=np.int64)
-        table = batch.columns.select(list(pool.slice_columns))
+def _slice_rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[Any, Any]]:
+    """Yield the slice columns of rows as :func:`_rows`; raises SpecError if the type of one makes no slices."""
+    for ids, table in _rows(pool, shard, pool.slice_columns):
         for rule in pool.slice_rules:
             if rule.column != FOLDER:
                 check_type(rule, table.schema.field(rule.column).type)
-        yield texts([name for name in found if isinstance(name, str)]), taken(table, sound)
+        yield ids, table
+
+
+def _rows(pool: PoolSpec, shard: Shard, names: Sequence[str]) -> Iterator[tuple[Any, Any]]:
+    """Yield ids and some columns of the rows with an id, batch by batch, as an Arrow array and a table."""
+    rules = rules_of(pool)
+    rules = rules._replace(columns=Columns(id=rules.columns.id, features=(("named", tuple(names)),)))
+    for batch in read_rows(open_pool(pool), pool.format, shard, rules):
+        found = ids_of(batch, rules.columns.id)
+        sound = np.array([row for row, name in enumerate(found) if isinstance(name, str)], dtype=np.int64)
+        yield texts([name for name in found if isinstance(name, str)]), taken(batch.columns.select(list(names)), sound)
+
+
+def read_words(pool: PoolSpec, plan: Plan, there: Complete) -> dict[str, list[Any]]:
+    """Return what each judge says of every example with features, N values in their order; None where it is null."""
+    names, features = pool.columns.judges or [], there.features
+    shards = [shard for shard, own in zip(plan.shards, there.index.shards, strict=True) if own.examples]
+
+    def read(part: int) -> Any:
+        return _aligned(pool, texts(features.ids(part)), [*_rows(pool, shards[part], names)])
+
+    tables = list(in_order(read, range(len(shards)), THREADS))
+    return {name: [value for table in tables for value in table[name].to_pylist()] for name in names}
+
+
+def try_words(pool: PoolSpec, plan: Plan) -> dict[str, list[Any]]:
+    """Return what each judge says of the rows of the first shard that has some."""
+    names = pool.columns.judges or []
+    tables = next((found for shard in plan.shards if (found := [own for _, own in _rows(pool, shard, names)])), [])
+    return {name: [value for table in tables for value in table[name].to_pylist()] for name in names}

@@ -1,5 +1,17 @@
-"""The torch model under audit: run in evaluation mode, with hooks that record some of its layers."""
+"""The torch model under audit: made safely, run in evaluation mode, with hooks that record some of its layers.
 
+It comes from a factory of the user's, a library, a program or a checkpoint. A model of a library has a name such as
+``timm:resnet18`` or ``hf:microsoft/resnet-18``, and ``model.arguments`` are passed to the library. Without
+``model.weights`` its published weights are used, from the library's cache or the network; ``HF_HUB_OFFLINE=1`` and the
+other variables of the cache apply. With ``model.weights`` the library only makes the architecture. Nothing that it
+publishes is run as code.
+"""
+
+import hashlib
+import importlib
+import io
+import os
+import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -8,17 +20,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
-from opacc_ray.extract.inputs import Activations
+from opacc_ray.errors import ClusterError, DataError, shortened
+from opacc_ray.extract.content_digest import LIBRARY_OF, hub_of
 from opacc_ray.extract.machine import Machine, cpu_name
-from opacc_ray.extract.neighbours import Arrays
-from opacc_ray.extract.weights import build, load_program, load_weights
-from opacc_ray.spec import CoverageSpec, ModelSpec
+from opacc_ray.extract.surprise import Arrays
+from opacc_ray.extract.user_code import Activations, split_answer, user_code
+from opacc_ray.lake.parquet_io import unless_valid
+from opacc_ray.lake.store_uris import read_uri
+from opacc_ray.packages import require
+from opacc_ray.spec import CoverageSpec, ModelSpec, load_function
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _NEURONS_LAST = (torch.nn.Linear, torch.nn.LayerNorm, torch.nn.Embedding)  # other layers have them after the batch
 _NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 """Messages of torch's CPU allocator, pinned memory, and cuBLAS and cuDNN when memory runs out."""
+
+_SAVE = "save the model's state_dict(), best as safetensors"
 
 _HIDDEN = ""  # key of the last hidden layer; no layer has an empty name
 
@@ -26,7 +43,8 @@ _HIDDEN = ""  # key of the last hidden layer; no layer has an empty name
 class Device:
     """The device on which an actor computes, "cpu" or "cuda".
 
-    The number of CPU threads is fixed, so that results do not depend on the machine's load.
+    The number of CPU threads is fixed, so that results do not depend on the machine's load. Raises ClusterError if
+    torch cannot use a GPU that Ray has assigned.
     """
 
     def __init__(self, name: str, threads: int = 1) -> None:
@@ -35,6 +53,12 @@ class Device:
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = False  # it would choose algorithms by the machine's load
         torch.backends.cudnn.deterministic = True
+        if name == "cuda" and not has_gpu():
+            why = "is built without CUDA" if torch.version.cuda is None else "finds no driver for it"
+            raise ClusterError(
+                f"{platform.node()} has a GPU for this worker, and its torch {torch.__version__} {why}; "
+                "install one that can use it, or set extract.gpus_per_actor: 0"
+            )
         self.device = torch.device(name)
 
     @property
@@ -63,7 +87,6 @@ class Model(Device):
     precision : float32, bfloat16 or float16; activations are returned as float32 in any case
     threads : as for :class:`Device`
     coverage : layers to record in addition to the last hidden one; None for none
-    channels_last : keep images and weights with channels last in memory
 
     Raises DataError for a wrong digest, weights that do not fit the module, or a layer that does not exist.
     """
@@ -75,8 +98,6 @@ class Model(Device):
         precision: str = "float32",
         threads: int = 1,
         coverage: CoverageSpec | None = None,
-        *,
-        channels_last: bool = False,
     ) -> None:
         super().__init__(device, threads)
         self.dtype = _DTYPES[precision]
@@ -85,10 +106,12 @@ class Model(Device):
         module = load_program(spec) if self._is_program else build(spec).eval()
         if spec.weights is not None:
             self.note = load_weights(module, spec)
-        self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.module = module.to(self.device, self.dtype)
-        if channels_last:
-            self.module = self.module.to(memory_format=self._format)
+        self._format = torch.contiguous_format
+        if precision != "float32":  # in which convolutions are faster with channels last
+            self._format = torch.channels_last
+            for own in self.module.parameters():
+                own.data = own.data.contiguous(memory_format=self._format) if own.ndim == 4 else own.data
         self._seen: dict[str, torch.Tensor] = {}  # layer -> (B, neurons), of those called in this batch
         if not self._is_program:
             self._watch_hidden(spec.hidden_layer)
@@ -102,7 +125,7 @@ class Model(Device):
         self._seen.clear()
         with torch.inference_mode(), _memory_errors():
             returned = self.module(self._to_device(batch))
-        hidden, returned = _split(returned) if self._is_program else (None, returned)
+        hidden, returned = split_answer(returned) if self._is_program else (None, returned)
         output = _tensor_of(returned)
         if output.ndim == 0 or len(output) != len(batch):
             raise DataError(
@@ -129,7 +152,7 @@ class Model(Device):
 
     def _watch_hidden(self, name: str | None) -> None:
         if name is not None:
-            self._watch(self._layer(name, "model.hidden_layer"), _HIDDEN, "mean")
+            self._watch(self._layer(name, "model.hidden_layer"), _HIDDEN)
             return
         linear = [part for part in self.module.modules() if isinstance(part, torch.nn.Linear)]
         if not linear:
@@ -138,7 +161,7 @@ class Model(Device):
                 f"name one of its layers: {self._layers}"
             )
         for part in linear:  # the one that is called last is the last layer
-            part.register_forward_pre_hook(lambda _, inputs: self._record(_HIDDEN, inputs[0], True, "mean"))
+            part.register_forward_pre_hook(lambda _, inputs: self._record(_HIDDEN, inputs[0], True))
 
     def _watch_covered(self, coverage: CoverageSpec) -> None:
         """Watch the layers of the spec, or else those with weights, in the order of the spec or of the model."""
@@ -156,18 +179,18 @@ class Model(Device):
                 f"extract.coverage.layers: the model has no layer with weights; name some of its layers: {self._layers}"
             )
         for name, part in layers.items():
-            self._watch(part, name, coverage.channels)
+            self._watch(part, name)
         self._covered = list(layers)
 
-    def _watch(self, layer: torch.nn.Module, name: str, channels: str) -> None:
+    def _watch(self, layer: torch.nn.Module, name: str) -> None:
         last = isinstance(layer, _NEURONS_LAST)
-        layer.register_forward_hook(lambda _, __, output: self._record(name, output, last, channels))
+        layer.register_forward_hook(lambda _, __, output: self._record(name, output, last))
 
-    def _record(self, name: str, value: Any, last: bool, channels: str) -> None:
+    def _record(self, name: str, value: Any, last: bool) -> None:
         if not isinstance(value, torch.Tensor):
             key = "model.hidden_layer: the layer" if name == _HIDDEN else f"extract.coverage.layers: the layer {name!r}"
             raise DataError(f"{key} returns a {type(value).__name__}, not a tensor; name one of its parts or remove it")
-        self._seen[name] = _neurons(value, last, channels)
+        self._seen[name] = _neurons(value, last)
 
     def _layer(self, name: str, key: str) -> torch.nn.Module:
         layers = dict(self.module.named_modules())
@@ -186,15 +209,6 @@ class Model(Device):
 def has_gpu() -> bool:
     """Return whether torch can use a GPU."""
     return bool(torch.cuda.is_available())
-
-
-def _split(returned: Any) -> tuple[torch.Tensor | None, Any]:
-    """Return the hidden layer of a program, under that name or as the first of two tensors, and the rest."""
-    if isinstance(returned, Mapping):
-        return returned.get("hidden"), {key: value for key, value in returned.items() if key != "hidden"}
-    if isinstance(returned, tuple | list) and len(returned) == 2:
-        return returned[0], returned[1]
-    return None, returned
 
 
 def _tensor_of(returned: Any) -> torch.Tensor:
@@ -228,8 +242,8 @@ def _memory_errors() -> Iterator[None]:
         raise
 
 
-def _neurons(value: torch.Tensor, last: bool = False, channels: str = "mean") -> torch.Tensor:
-    """Return a copy as (B, neurons): positions are reduced to one value per channel, and a scalar is one column.
+def _neurons(value: torch.Tensor, last: bool = False) -> torch.Tensor:
+    """Return a copy as (B, neurons): the mean over positions of each channel, and a scalar as one column.
 
     ``last``: the neurons are the last dimension, not the one after the batch.
     """
@@ -237,10 +251,135 @@ def _neurons(value: torch.Tensor, last: bool = False, channels: str = "mean") ->
     if value.ndim == 1:
         value = value[:, None]
     if value.ndim > 2:
-        positions = (value.movedim(-1, 1) if last else value).flatten(2)
-        return positions.mean(2) if channels == "mean" else positions.amax(2)
+        return (value.movedim(-1, 1) if last else value).flatten(2).mean(2)
     return value.clone()  # the next layer may change it in place
 
 
 def _to_numpy(value: torch.Tensor) -> NDArray[Any]:
     return np.ascontiguousarray(value.cpu().numpy())
+
+
+# -- where the model comes from ----------------------------------------------------------------------------------
+
+
+def build(spec: ModelSpec) -> torch.nn.Module:
+    """Return the module that the factory returns."""
+    assert spec.factory is not None  # the spec has one
+    name = f"model.factory {spec.factory!r}"
+    if hub := hub_of(spec.factory):
+        module: torch.nn.Module = create(*hub, spec.arguments, pretrained=spec.weights is None)
+        return module
+    factory = load_function(spec.factory, "model.factory")
+    with user_code(name, "its arguments are those of model.arguments"):
+        module = factory(**spec.arguments)
+    if not isinstance(module, torch.nn.Module):
+        raise DataError(f"{name} returned a {type(module).__name__}, not a torch.nn.Module; return the model itself")
+    return module
+
+
+def load_program(spec: ModelSpec) -> torch.nn.Module:
+    """Return the program of a file, which is run as code: the spec trusts it."""
+    assert spec.program is not None
+    data = _read(spec.program, spec.sha256)
+    fault = f"model.program: {spec.program} is neither TorchScript nor, as its name would end, an exported .pt2"
+    with unless_valid(fault, "; save it with torch.export.save"):
+        if spec.program.endswith(".pt2"):
+            return torch.export.load(io.BytesIO(data)).module()
+        loaded: torch.nn.Module = torch.jit.load(io.BytesIO(data), map_location="cpu").eval()
+        return loaded
+
+
+def _read(uri: str, expected: str | None) -> bytes:
+    """Return the bytes of weights or a program; raises DataError if their digest is not the expected one."""
+    data = read_uri(uri)
+    digest = hashlib.sha256(data).hexdigest()
+    if expected not in (None, digest):
+        raise DataError(
+            f"model.sha256: {uri} has digest {digest}, and the spec expects {expected}; restore it, or correct the spec"
+        )
+    return data
+
+
+def random_parameters(spec: ModelSpec) -> list[str]:
+    """Return the parameters that differ when the model is built twice, by its factory without weights."""
+    first, second = _fingerprints(build(spec)), _fingerprints(build(spec))
+    return [name for name, digest in first.items() if second.get(name) != digest]
+
+
+def _fingerprints(module: torch.nn.Module) -> dict[str, bytes]:
+    """Return a digest of each parameter; random bytes for one that is initialised at the first call."""
+    return {
+        name: os.urandom(32)
+        if isinstance(value, torch.nn.parameter.UninitializedParameter)
+        else hashlib.sha256(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()).digest()
+        for name, value in module.named_parameters()
+    }
+
+
+def load_weights(module: torch.nn.Module, spec: ModelSpec) -> str | None:
+    """Load the weights; return a note if their keys were changed."""
+    assert spec.weights is not None
+    own = module.state_dict()
+    state, prefix = without_prefix(_state_dict(spec.weights, _read(spec.weights, spec.sha256)), own)
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        raise DataError(
+            f"model.weights: {spec.weights} does not fit the module of {spec.factory}: "
+            f"{shortened(str(error), 250)}; give "
+            "weights of this model, or correct model.factory and model.arguments"
+        ) from None
+    return f"the weights were read without the prefix {prefix!r} that all of their keys have" if prefix else None
+
+
+def _state_dict(uri: str, data: bytes) -> dict[str, Any]:
+    """Return a state dict from safetensors, or from a torch file without running its code."""
+    if uri.endswith(".safetensors"):
+        require("model.weights", "safetensors")
+    fault = f"model.weights: {uri} is neither safetensors nor a plain state dict of tensors"
+    with unless_valid(fault, f"; {_SAVE}", lambda error: type(error).__name__):  # torch advises to trust the file
+        if uri.endswith(".safetensors"):
+            from safetensors.torch import load
+
+            return dict(load(data))
+        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    state = content.get("state_dict", content) if isinstance(content, dict) else content
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise DataError(
+            f"model.weights: {uri} holds a {type(state).__name__} that is no state dict of tensors; {_SAVE}"
+        )
+    return state
+
+
+def without_prefix(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Remove a common prefix that the module's keys lack, such as ``module.`` of DataParallel; return it as well."""
+    words = next(iter(state), "").split(".")
+    for length in range(1, len(words)):
+        prefix = ".".join(words[:length]) + "."
+        shorter = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        if len(shorter) < len(state) or own.keys() & state.keys():
+            break
+        if own.keys() & shorter.keys():
+            return shorter, prefix
+    return dict(state), ""
+
+
+def create(kind: str, name: str, arguments: Mapping[str, Any], *, pretrained: bool) -> Any:
+    """Return a model of a library.
+
+    Raises SpecError if the library is not installed, DataError if it has no such model or cannot download it.
+    """
+    require(f"model.factory '{kind}:{name}'", LIBRARY_OF[kind])
+    try:
+        library = importlib.import_module(LIBRARY_OF[kind])
+        if kind == "timm":
+            return library.create_model(name, pretrained=pretrained, **arguments)
+        auto = library.AutoModelForImageClassification
+        if pretrained:
+            return auto.from_pretrained(name, trust_remote_code=False, use_safetensors=True, **arguments)
+        return auto.from_config(library.AutoConfig.from_pretrained(name, trust_remote_code=False, **arguments))
+    except Exception as error:  # both raise many kinds, of unknown names and of networks
+        raise DataError(
+            f"model.factory '{kind}:{name}' cannot be made ({shortened(str(error), 250)}); check its name and "
+            "model.arguments, and, offline, that its files are in the library's cache"
+        ) from None

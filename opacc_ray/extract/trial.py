@@ -1,26 +1,57 @@
-"""Trial of transform and model on some examples, before any actor starts; and its time and memory per example."""
+"""Trial of transform and model on some examples, before any actor starts; and its time and memory per example.
 
+**Spot check**: a few examples are extracted again, to compare stored features with those of today's code. Code that was
+loaded is compared file by file (:mod:`opacc_ray.extract.loaded_code`). The check is for what that does not see, such as
+an environment variable, or data that compiled code reads. Examples from shards spread over the pool run one by one on
+the CPU. Their outputs are compared; if none is stored, hidden layers, confidence and predictions.
+
+An example differs if ``‖today - stored‖ > TOLERANCE · (spread + magnitude / 10)``, where the spread is the root mean
+square distance of the stored rows from their mean, and the magnitude their root mean square norm. So a score that is
+large everywhere is compared by its variation. Another machine, a GPU or another batch changes float32 by some 1e-5 of
+that, and bfloat16 and float16, whose roundoff is .4 % and .05 %, by a few times their roundoff.
+
+A model whose outputs are random, or depend on the rest of the batch, cannot be compared. It is recognised by running
+the example's batch twice, as extraction does; its features are kept, with a warning.
+"""
+
+import logging
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.extraction import Extraction, check_bad
+from opacc_ray.extract.extraction import Batch, Extraction, Feed, check_bad, load_transform, transformed
 from opacc_ray.extract.extractor import Extractor
-from opacc_ray.extract.inference import FunctionModel, columns_of, load_model, run_model
-from opacc_ray.extract.inputs import Batch, load_transform, transformed
+from opacc_ray.extract.loaded_code import watched
 from opacc_ray.extract.machine import resident_bytes
-from opacc_ray.extract.shards import Columns, FeatureShard, encode_shard, joined, not_finite
-from opacc_ray.lake.examples import BadItem, Example, Plan, Shard
+from opacc_ray.extract.shards import (
+    SOURCE,
+    Columns,
+    FeatureShard,
+    encode_shard,
+    joined,
+    not_finite,
+    read_report,
+    read_table,
+)
+from opacc_ray.lake.examples import BadItem, Example, Plan, Shard, source_of
+from opacc_ray.lake.parquet_io import numbers, to_numpy
 from opacc_ray.lake.pools import read_examples
+from opacc_ray.lake.store_uris import Store
+from opacc_ray.packages import has_package
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
 
-if TYPE_CHECKING:
-    from opacc_ray.extract.torch_model import Model
+log = logging.getLogger(__name__)
+
+EXAMPLES = 8  # that are extracted again
+MOST_OTHER_CLASSES = 0.25  # share of examples whose class may differ, if neither output nor hidden layer is stored
+TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-1}  # largest distance from stored values
 
 TRIED, PLACES = 64, 8  # number of examples, at most, and of evenly spread places of the pool that they are read from
 SECONDS = 10.0  # time after which no further place is read
@@ -28,7 +59,16 @@ RANDOM = 1e-4  # difference of two results for the same examples, relative to th
 SHARDS_TRIED = 8  # shards that are searched for an example that decodes, if none of the places has one
 MOST_MEASURES = 4096  # values of an input that are compared one by one
 
-_BY_ROW = ("npy", "lance")  # formats that can read some rows of a piece
+
+class Kind(NamedTuple):
+    """A kind of decoded examples."""
+
+    shape: str  # that of an image as (H, W, 3), since the sizes may differ
+    dtype: str
+    mode: str | None  # of the image file
+
+    def __str__(self) -> str:
+        return f"{self.shape} {self.dtype}" + (f" {self.mode}" if self.mode else "")
 
 
 class Trial(NamedTuple):
@@ -41,32 +81,39 @@ class Trial(NamedTuple):
     inputs: NDArray[np.float64]  # (n, k) measures of the inputs, see :func:`measures_of`; (n, 0) if shapes differ
     excluded: int  # further examples that would be left out
     note: str | None  # how the keys of the weights were changed, if they were
+    kinds: Counter[Kind]  # of the examples that the transform is given
+    turned: int  # image files that state an orientation
     random: str | None = None  # what gives another result for the same examples: the transform, or the model
 
+    @property
+    def num(self) -> int:
+        """Number of examples that the transform was given."""
+        return self.kinds.total()
 
+
+@watched()
 def try_examples(spec: Spec, plan: Plan) -> Trial:
     """Build the model and run some examples from several places of the pool.
 
     Raises the errors of extraction, SpecError, DataError or StorageError: functions that cannot be imported, weights
     that do not fit, a transform or model that raises, an output of another form than the spec states or not finite.
     """
-    transform = load_transform(spec)
-    covered = spec.extract.coverage if "coverage" in spec.features() else None
-    model = load_model(spec, "cpu", covered)
+    feed = Feed(spec, spec.pool, coverage=spec.extract.coverage if "coverage" in spec.features() else None)
     first: Example | None = None
     parts: list[Columns] = []
     inputs: list[NDArray[np.float32]] = []
     bad: list[BadItem] = []
     random: str | None = None
+    kinds: Counter[Kind] = Counter()
+    turned = 0
     for examples, unread in _batches(spec, spec.pool, plan):
-        batch = Batch(max(1, len(examples)))
-        for example in examples:
-            batch.add(example, transformed(transform, example))
-        columns = columns_of(spec, run_model(model, batch.inputs), spec.features()) if examples else {}
+        kinds.update(map(_kind_of, examples))
+        batch = feed.batch(examples)
+        turned += batch.turned.total()
+        columns = feed.columns(batch, spec.features()) if examples else {}
         if examples and not parts:
-            again = np.stack([transformed(transform, example) for example in examples])
-            random = "transform" if _differ(batch.inputs, again) else None
-            random = random or ("model" if _differ(columns["output"], _outputs(spec, model, batch)) else None)
+            random = "transform" if _differ(batch.inputs, feed.batch(examples).inputs) else None
+            random = random or ("model" if _differ(columns["output"], feed.columns(batch)["output"]) else None)
         unfit = not_finite(columns)
         bad += [*unread, *(BadItem(examples[row].id, f"NaN or infinity in {name}") for row, name in unfit.items())]
         check_bad(spec, spec.pool, bad)
@@ -82,12 +129,15 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
         )
     whole = joined(parts)
     hidden = whole["hidden"].shape[1] if "hidden" in whole else 0
-    note = getattr(model, "note", None)
-    return Trial(first, inputs[0].shape, hidden, whole, measures_of(inputs), len(bad), note, random)
+    note = getattr(feed.model, "note", None)
+    return Trial(first, inputs[0].shape, hidden, whole, measures_of(inputs), len(bad), note, kinds, turned, random)
 
 
-def _outputs(spec: Spec, model: "Model | FunctionModel", batch: Batch) -> NDArray[Any]:
-    return columns_of(spec, run_model(model, batch.inputs), spec.features())["output"]
+def _kind_of(example: Example) -> Kind:
+    shape = ["H", "W", *map(str, example.array.shape[2:])]
+    return Kind(
+        f"({', '.join(shape)})" if example.mode else str(example.array.shape), str(example.array.dtype), example.mode
+    )
 
 
 def _differ(first: NDArray[Any], second: NDArray[Any]) -> bool:
@@ -151,21 +201,12 @@ def _places(plan: Plan, kind: str) -> list[Shard]:
         number = int(np.searchsorted(ends, start, side="right"))
         shard, offset = plan.shards[number], start - int(ends[number] - units[number])
         if shard.pieces:
-            places += _cut(shard, offset, PLACES // len(starts) if kind in _BY_ROW else 1)
+            piece = shard.pieces[offset]
+            places.append(shard._replace(entries=(piece.entry,), pieces=(piece,)))
         else:
             length = min(TRIED // PLACES, stop - start) if kind == "images" else 1
             places.append(shard._replace(entries=shard.entries[offset : offset + length]))
     return places
-
-
-def _cut(shard: Shard, offset: int, parts: int) -> list[Shard]:
-    """Return one piece of a shard, or ``parts`` of its rows, each as a shard."""
-    piece = shard.pieces[offset]
-    rows = piece.stop - piece.start
-    starts = sorted({piece.start + rows * part // parts for part in range(parts)})
-    most = rows if parts == 1 else TRIED // PLACES
-    cuts = [piece._replace(start=a, stop=min(b, a + most)) for a, b in pairwise([*starts, piece.stop])]
-    return [shard._replace(entries=(cut.entry,), pieces=(cut,)) for cut in cuts if cut.start < cut.stop]
 
 
 def _first_sound(spec: Spec, source: PoolSpec, plan: Plan) -> Example:
@@ -213,11 +254,9 @@ def measure_pace(job: Extraction, shards: Sequence[Shard], num_batches: int, dev
     Raises DataError if they hold no example that can be used.
     """
     extractor = Extractor(job, device)
-    extractor.prepare()
     bad: list[BadItem] = []
-    warm = extractor.read_batches(shards[0], bad)
-    for batch in islice(warm, 1):
-        extractor.compute(batch)
+    for _ in islice(_timed(extractor, shards[0], bad), 1):
+        pass
     bad.clear()
     timed = list(islice((item for shard in shards for item in _timed(extractor, shard, bad)), num_batches))
     if not timed:
@@ -228,7 +267,7 @@ def measure_pace(job: Extraction, shards: Sequence[Shard], num_batches: int, dev
     batch, columns, _ = timed[0]
     whole = FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids)
     half = whole.take(range(len(batch.ids) // 2))  # shows the bytes per row
-    num_bytes, of_half = (len(encode_shard(part, extractor.prepare().machine)) for part in (whole, half))
+    num_bytes, of_half = (len(encode_shard(part, extractor.maker)) for part in (whole, half))
     per_example = (num_bytes - of_half) / max(1, len(whole.ids) - len(half.ids))
     return Pace(
         examples=num,
@@ -247,7 +286,7 @@ def _timed(
     extractor: Extractor, shard: Shard, bad: list[BadItem]
 ) -> Iterator[tuple[Batch, Columns, tuple[float, float, float]]]:
     """Yield each batch with its columns, and the seconds to read it, of the CPU to read it, and to compute."""
-    batches = extractor.read_batches(shard, bad)
+    batches = extractor.feed.read(shard, bad)
     while True:
         begun, cpu = time.monotonic(), time.process_time()
         batch = next(batches, None)
@@ -255,5 +294,169 @@ def _timed(
             return
         read, cpu = time.monotonic() - begun, time.process_time() - cpu
         begun = time.monotonic()
-        columns, _ = extractor.compute(batch)
+        columns = extractor.measure(extractor.feed.run(batch))
         yield batch, columns, (read, cpu, time.monotonic() - begun)
+
+
+class Difference(NamedTuple):
+    """The example with the largest difference."""
+
+    id: str
+    feature: str
+    distance: float  # in units of spread + magnitude / 10; infinite if the values cannot be compared
+    tolerance: float
+
+    def __str__(self) -> str:
+        if not np.isfinite(self.distance):
+            return f"example {self.id!r} has another {self.feature} than is stored"
+        return (
+            f"example {self.id!r} has another {self.feature} than is stored: the difference is "
+            f"{100 * self.distance:.3g} % of that between examples, and {100 * self.tolerance:g} % is allowed"
+        )
+
+
+class _Rows(NamedTuple):
+    shard: Shard
+    ids: list[str]
+    columns: Columns  # (k, ...) each
+
+
+@watched()
+def difference(spec: Spec, source: PoolSpec, plan: Plan, folder: Store) -> Difference | None:
+    """Return the stored example that differs most from today's code; None if all agree.
+
+    ``folder`` has the features of the plan's shards, or those of an earlier run that they take. Missing or damaged
+    shards are skipped. Raises the errors of extraction.
+    """
+    stored = list(_stored(plan, folder))
+    if not stored:
+        return None
+    if spec.model.function is None and not has_package("torch"):
+        log.warning("%s is not compared with today's outputs of the model: torch is not installed here", folder.uri)
+        return None
+    today = _made_today(spec, source, stored)
+    ids = [name for rows in stored for name in rows.ids]
+    before = joined([rows.columns for rows in stored])
+    found = _largest(spec, ids, before, [today.get(name, {}) for name in ids])
+    if found is not None:
+        own = next(rows.shard for rows in stored if found.id in rows.ids)
+        reason = _varies(spec, source, folder, own, found.id)
+        if reason is None:
+            return found
+        log.warning("%s holds features of a model that %s; they are kept as they are", folder.uri, reason)
+    return None
+
+
+def _stored(plan: Plan, folder: Store) -> Iterator[_Rows]:
+    """Yield the first rows of some shards, or one row that each takes from another file, :data:`EXAMPLES` in all."""
+    keys = {entry.key for entry in folder.list()}
+    there = [shard for shard in plan.shards if shard.carried or shard.file in keys]
+    num = min(EXAMPLES, len(there))
+    for place in range(num):
+        shard = there[place * len(there) // num]
+        wanted = (place + 1) * EXAMPLES // num - place * EXAMPLES // num
+        with suppress(DataError):  # a damaged shard is extracted again
+            if shard.carried:
+                number, file = shard.carried[len(shard.carried) // 2]
+                shard, wanted = shard.only([number]), 1
+                rows = _rows_of(folder, shard, file, source_of(shard.parts[0]))
+            else:
+                rows = _rows_of(folder, shard)
+            if rows.ids:
+                columns = {name: values[:wanted] for name, values in rows.columns.items()}
+                yield rows._replace(ids=rows.ids[:wanted], columns=columns)
+
+
+def _rows_of(folder: Store, shard: Shard, file: str | None = None, source: int | None = None) -> _Rows:
+    """Return the stored rows of a shard, or those of one part of the pool in another ``file``."""
+    file = file or shard.file
+    size = folder.size(file)
+    report = read_report(folder, file, size)
+    compared = ["output"] if "output" in report.widths else ["hidden", "confidence", "prediction"]
+    names = [name for name in compared if name in report.widths]
+    table = read_table(folder, file, ["id", *names, *([] if source is None else [SOURCE])], size, report.footer_size)
+    if source is not None:
+        table = table.take(numbers(np.flatnonzero(to_numpy(table[SOURCE]) == np.uint64(source))))
+    return _Rows(shard, table["id"].to_pylist(), {name: to_numpy(table[name]) for name in names})
+
+
+def _made_today(spec: Spec, source: PoolSpec, stored: Sequence[_Rows]) -> dict[str, Columns]:
+    """Return all columns of the stored examples, (1, ...) each, by id, without those that cannot be read now."""
+    feed = Feed(spec, source)
+    made: dict[str, Columns] = {}
+    for rows in stored:
+        wanted = set(rows.ids)
+        for item in read_examples(open_pool(source), source.format, rows.shard, rules_of(source)):
+            if item.id not in wanted:
+                continue
+            if isinstance(item, Example):
+                made[item.id] = feed.columns(feed.batch([item]))
+            wanted.discard(item.id)
+            if not wanted:
+                break
+    return made
+
+
+def _largest(spec: Spec, ids: Sequence[str], before: Columns, today: Sequence[Columns]) -> Difference | None:
+    """Return the largest difference of k examples, if it exceeds the tolerance.
+
+    The columns of ``before`` are (k, ...) each, those of an example of ``today`` (1, ...).
+    """
+    worst = Difference("", "", 0.0, TOLERANCE[spec.extract.precision])
+    for name, stored in before.items():
+        now = [columns.get(name) for columns in today]
+        far = _distances(stored, now, is_class=name == "prediction" and spec.model.task == "classification")
+        place = int(far.argmax())
+        if far[place] > worst.distance:
+            worst = worst._replace(id=ids[place], feature=name, distance=float(far[place]))
+    return worst if worst.distance > worst.tolerance else None
+
+
+def _distances(before: NDArray[Any], today: Sequence[NDArray[Any] | None], *, is_class: bool) -> NDArray[np.float64]:
+    """Return (k,) distances of k rows; infinite without a value to compare with."""
+    rows = before.reshape(len(before), -1).astype(np.float64)  # (k, width)
+    now = np.full_like(rows, np.nan)
+    for place, value in enumerate(today):
+        if value is not None and value.size == rows.shape[1]:
+            now[place] = value.reshape(-1)
+    if is_class:  # nearly equal scores of two classes may change places
+        other = (now != rows)[:, 0]
+        return np.where(other & (other.mean() > MOST_OTHER_CLASSES), np.inf, 0.0)
+    spread = np.sqrt(np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)))
+    magnitude = np.sqrt(np.mean(np.sum(rows**2, axis=1)))
+    distances = np.linalg.norm(now - rows, axis=1) / max(spread + magnitude / 10, np.finfo(np.float32).tiny)
+    return np.where(np.isnan(distances), np.inf, distances)
+
+
+def _varies(spec: Spec, source: PoolSpec, folder: Store, shard: Shard, name: str) -> str | None:
+    """Return why a model cannot be compared example by example; None if its outputs are reproducible.
+
+    The batch of the example ``name`` runs twice as in extraction, each time with a new model.
+    """
+    (ids, first), (_, second) = _batch_of(spec, source, shard, name), _batch_of(spec, source, shard, name)
+    if not first or not_finite(joined(first)):
+        return None
+    if _largest(spec, ids, joined(first), second):
+        return "returns other outputs each time, so it is random without a seed"
+    rows, by_id = _rows_of(folder, shard), dict(zip(ids, first, strict=True))
+    places = [row for row, key in enumerate(rows.ids) if key in by_id]
+    names = [rows.ids[row] for row in places]
+    kept = {key: values[places] for key, values in rows.columns.items()}
+    if _largest(spec, names, kept, [by_id[key] for key in names]) is None:
+        return "returns other outputs for an example if the rest of its batch differs"
+    return None
+
+
+def _batch_of(spec: Spec, source: PoolSpec, shard: Shard, name: str) -> tuple[list[str], list[Columns]]:
+    """Return the ids of an example's batch, and the columns of each of its examples, (1, ...) each.
+
+    Empty if the example cannot be read now.
+    """
+    feed = Feed(spec, source)
+    with closing(feed.read(shard, [])) as batches:
+        batch = next((batch for batch in batches if name in batch.ids), None)
+        if batch is None:
+            return [], []
+        columns = feed.columns(batch)
+    num = len(batch.ids)
+    return batch.ids, [{key: values[row : row + 1] for key, values in columns.items()} for row in range(num)]

@@ -19,30 +19,33 @@ Legend: u an example with m_u ≥ 2 answers, n = Σ m_u, m_c answers of class c.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
 from opacc_ray.labels.joining import Opinions, opinions_of
-from opacc_ray.labels.label_documents import LabelAgreement, PairOfAnnotators
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import Label
 from opacc_ray.labels.labelled_rounds import canonical_form
+from opacc_ray.runs.estimate_documents import PairOfAnnotators
 from opacc_ray.runs.run import Run
 
 
-def measure_agreement(run: Run) -> LabelAgreement:
-    """Measure how far the annotators of a run agree, over all tracks and before corrections.
+class Agreement(NamedTuple):
+    """How far annotators agree, beyond agreement by chance."""
+
+    examples: int  # that two or more named annotators answered
+    alpha: float | None  # Krippendorff's; None if it is not defined
+    pairs: list[PairOfAnnotators]
+
+
+def measure_agreement(run: Run) -> Agreement:
+    """Measure how far the annotators of a run agree, before corrections.
 
     Labels in conflict are measured, so none is refused.
     """
     opinions, are_numbers = opinions_of_run(run)
-    return LabelAgreement(
-        run=run.uri,
-        examples=len(opinions),
-        alpha=alpha(opinions, are_numbers=are_numbers),
-        scale="interval" if are_numbers else "nominal",
-        pairs=pairs(opinions, are_numbers=are_numbers),
-    )
+    return Agreement(len(opinions), alpha(opinions, are_numbers=are_numbers), pairs(opinions, are_numbers=are_numbers))
 
 
 def opinions_of_run(run: Run) -> tuple[dict[str, Opinions], bool]:

@@ -4,8 +4,10 @@ An image is read by its key. A row of a table, an array or a tar file is read as
 whose chosen rows are then cached as pictures, up to `KEPT_BYTES`.
 
 Pictures for browsers are encoded anew, so only pixels reach an annotator: no metadata, no script, no unusual format.
-They are rotated by their EXIF orientation, as other viewers do. Values of more than 8 bits are scaled to the grey
-levels, from the smallest to the largest.
+They are the pixels that the model was given, decoded by the pool's rules; values of more than 8 bits are scaled to the
+grey levels, from the smallest to the largest. Copies show them too: a file that states an EXIF orientation, which some
+viewers apply and others do not, is encoded anew. What a model saw whose stored features are audited is not known: its
+image files are shown as browsers show them, upright and on white.
 """
 
 import io
@@ -23,11 +25,11 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.labels.label_rows import name_of_copy, quoted
-from opacc_ray.lake.decode import FORMATS
-from opacc_ray.lake.examples import Example, Plan
+from opacc_ray.lake.decode import FORMATS, MAX_PIXELS
+from opacc_ray.lake.examples import Example, Plan, as_decoded, decoded, locate
 from opacc_ray.lake.pools import read_chosen, read_in_order
-from opacc_ray.lake.row_examples import locate
 from opacc_ray.lake.store_uris import Store
+from opacc_ray.packages import require
 from opacc_ray.runs.feature_store import unchanged_plan
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import open_pool, rules_of
@@ -35,9 +37,6 @@ from opacc_ray.spec import open_pool, rules_of
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
 KEPT_BYTES = 256 << 20  # bytes of cached pictures of rows
-
-LONGEST, AT_ONCE, CACHED_BYTES = 1600, 2, 64 << 20
-"""Of the page: pixels of a picture's longer side, pictures rendered at a time, and bytes of the cache."""
 
 SMALL = 256  # most pixels of the longer side of a picture that is encoded without loss
 
@@ -109,8 +108,17 @@ class ExampleFiles:
         return store.link(key, seconds)
 
     def copy(self, id: str) -> tuple[str, bytes]:
-        """Return the name and the content of a copy: the image file itself, or a picture of the row."""
-        return self.name_of_copy(id), self._content(id) if self._are_images else self.picture(id).data
+        """Return the name and the content of a copy: the image file as the model saw it, or a picture of the row."""
+        name = self.name_of_copy(id)
+        if not self._are_images:
+            return name, self.picture(id).data
+        content = self._content(id)
+        if self._pool.holds_features:
+            return name, content
+        found = as_decoded(content, rules_of(self._pool))
+        if isinstance(found, str):
+            raise DataError(f"{quoted(id)} cannot be copied: {found}")
+        return name, found
 
     def name_of_copy(self, id: str) -> str:
         """Return the file name of a copy."""
@@ -122,9 +130,15 @@ class ExampleFiles:
         Rows of files that are no images are never scaled. Raises DataError if the example is no picture.
         """
         try:
-            if self._are_images:
-                return render(self._content(id), longest=longest, max_pixels=self._pool.max_pixels)
-            return self._picture_of_row(id)
+            if not self._are_images:
+                return self._picture_of_row(id)
+            content = self._content(id)
+            if self._pool.holds_features:
+                return render(content, longest=longest)
+            found = decoded(content, rules_of(self._pool))
+            if isinstance(found, str):
+                raise DataError(found)
+            return render_array(found.pixels, longest=longest)
         except DataError as error:
             raise type(error)(f"{quoted(id)} cannot be shown: {error}") from None
 
@@ -187,51 +201,19 @@ class ExampleFiles:
         return {item.id: render_array(item.array) for item in found if isinstance(item, Example)}
 
 
-class PictureCache:
-    """Pictures of chosen examples for the labelling page, by id, rendered on request within bounded memory."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._files = ExampleFiles(run, run.rounds())
-        self._gate = threading.Semaphore(AT_ONCE)
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, bool], Picture] = OrderedDict()
-
-    def picture(self, id: str, *, whole: bool = False) -> Picture:
-        """Return an example as a picture: with all its pixels if ``whole``, else with at most `LONGEST` a side.
-
-        Raises DataError if it is no picture, StorageError if it cannot be read.
-        """
-        key = (id, whole)
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        with self._gate:
-            if id not in self._files.uris:  # chosen by a round drawn since
-                self._files = ExampleFiles(self._run, self._run.rounds())
-            made = self._files.picture(id, None if whole else LONGEST)
-        with self._lock:
-            self._kept[key] = made
-            while len(self._kept) > 1 and sum(len(item.data) for item in self._kept.values()) > CACHED_BYTES:
-                self._kept.popitem(last=False)
-        return made
-
-
-def render(content: bytes, *, longest: int | None = None, max_pixels: int = 1 << 26) -> Picture:
+def render(content: bytes, *, longest: int | None = None, max_pixels: int = MAX_PIXELS) -> Picture:
     """Render an image file as a picture whose longer side has at most ``longest`` pixels; None: no limit.
 
     Raises DataError if the bytes do not decode; or, before any pixel is decoded, if there are more than ``max_pixels``.
     """
+    require("a picture", "PIL")
     from PIL import Image, ImageOps
 
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             if image.width * image.height > max_pixels:
-                raise DataError(
-                    f"an image of {image.width} x {image.height} pixels, and pool.max_pixels is {max_pixels}"
-                )
+                raise DataError(f"an image of {image.width} x {image.height} pixels, and at most {max_pixels} are read")
             size = image.size
             if longest:
                 image.draft("RGB", (longest, longest))  # decodes a JPEG at a fraction of its size
@@ -246,15 +228,17 @@ def render(content: bytes, *, longest: int | None = None, max_pixels: int = 1 <<
 
 
 def render_array(array: NDArray[Any], *, longest: int | None = None, lossless: int = SMALL) -> Picture:
-    """Render an array as a picture: (H, W), (H, W, 1|3|4) or (1|3, H, W); raises DataError for other shapes."""
+    """Render an array as a picture: (H, W), (H, W, 1|2|3|4) or (1|3, H, W); raises DataError for other shapes."""
+    require("a picture", "PIL")
     from PIL import Image
 
     pixels = np.asarray(array)
-    if pixels.ndim == 3 and pixels.shape[-1] not in (1, 3, 4) and pixels.shape[0] in (1, 3):
+    channels = (1, 2, 3, 4) if pixels.dtype == np.uint8 else (1, 3, 4)  # two: grey and alpha
+    if pixels.ndim == 3 and pixels.shape[-1] not in channels and pixels.shape[0] in (1, 3):
         pixels = np.moveaxis(pixels, 0, -1)
     if pixels.ndim == 3 and pixels.shape[-1] == 1:
         pixels = pixels[..., 0]
-    if pixels.ndim != 2 and not (pixels.ndim == 3 and pixels.shape[-1] in (3, 4)):
+    if pixels.ndim != 2 and not (pixels.ndim == 3 and pixels.shape[-1] in channels):
         raise NoPictureError(
             f"an array of shape {array.shape} is no picture: name columns for annotators in manifest.show"
         )

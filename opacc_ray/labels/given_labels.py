@@ -1,113 +1,349 @@
-"""Labels as Python users give them: mappings of ids, lists, or columns of tables, compared with predictions."""
+"""Labels or outcomes as Python users give them: by id, in tables, or in the order of a selection.
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+Both come in the same forms: a mapping of ids; a column of a table whose index has the ids; a table with the column
+``id``; or values in the order of ``selection.ids``. What could mean two things is refused. So is a missing value.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import LabelError, counted, shown
-from opacc_ray.estimators.rounds import Outcome
+from opacc_ray.errors import LabelError, SpecError, counted, shown
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.selection import Selection
+from opacc_ray.selection import Outcome, Selection, checked_outcome
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Kind = Literal["label", "outcome"]
+
+ROUNDS = "[opacc.Labelled(selection, labels=…), …], or outcomes=… (1 right, 0 wrong) in place of labels"
+
+_AS_NUMBER = {"False": "0", "True": "1"}
+"""Class names that a truth value may mean where the classes are 0 and 1."""
 
 
-def by_round(selection: Selection | Sequence[Selection], given: Any) -> Any:
-    """Return what is given for each round as a list; anything that does not fit the rounds unchanged."""
-    if isinstance(selection, Selection):
-        return [given]
-    if isinstance(given, Mapping):
-        _refuse_unknown(selection, given)
-        labels = {str(name): label for name, label in given.items()}
-        return [{name: labels[name] for name in part.ids if name in labels} for part in selection]
-    return list(given) if isinstance(given, Sequence) and len(given) == len(selection) else given
+def named(call: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function refuse a list of values that does not say whether it has labels or outcomes."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        kinds = [own.kind for own in signature(function).parameters.values()]
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            if len(args) > kinds.count(Parameter.POSITIONAL_OR_KEYWORD):
+                raise SpecError(f"true classes are labels, 1 for right and 0 for wrong are outcomes: give {call}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
 
 
-def outcomes(selection: Selection, labels: Any, pool: Pool | View) -> Outcome:
-    """Compare labels with the predictions of a pool: 1 if they agree, 0 if not.
+class Labelled:
+    """A selection with the labels, or the outcomes, of its examples: one round.
 
     Parameters
     ----------
-    selection : the labelled examples, n
-    labels : a mapping of ids to labels, or (n,) labels in the order of ``selection.ids``
-    pool : the pool, with predicted classes
-
-    Returns
-    -------
-    (n,) float64
+    selection : what :func:`opacc_ray.select` returned, of n examples
+    labels : true classes, as the pool names them: a mapping of ids, a pandas Series with the ids as index, a table with
+        the columns ``id`` and ``label``, or (n,) values in the order of ``selection.ids``
+    outcomes : in the same forms, 1 where the model is right, 0 where it is wrong, or a score in [0, 1]. For several
+        models a list with those of each
 
     Raises
     ------
     LabelError
-        A label is missing or none of the classes, an id was not chosen, or the pool has no predicted classes.
+        A value is missing, belongs to no chosen example, or could be of two; or an outcome is not in [0, 1].
+    SpecError
+        Neither labels nor outcomes are given, or both.
     """
-    return np.equal(*predicted_and_true(selection, labels, pool)).astype(np.float64)
+
+    @named("opacc.Labelled(selection, labels=…) or opacc.Labelled(selection, outcomes=…)")
+    def __init__(self, selection: Selection, *, labels: Any = None, outcomes: Any = None) -> None:
+        if not isinstance(selection, Selection):
+            raise SpecError(f"a selection of type {type(selection).__name__}: give what opacc.select returned")
+        if (labels is None) == (outcomes is None):
+            number = "neither" if labels is None else "both"
+            raise SpecError(f"{number} of labels=… (true classes) and outcomes=… (1 right, 0 wrong): give one of them")
+        self.selection = selection
+        self.labels = None if labels is None else _complete(selection, labels, "label")
+        self.outcomes = None if outcomes is None else _numbers(selection, outcomes)
+
+    def __repr__(self) -> str:
+        return f"Labelled({self.selection!r}, {'labels' if self.outcomes is None else 'outcomes'})"
+
+    def outcome(self, pool: Pool | View | None) -> Outcome:
+        """Return 1 for right, 0 for wrong, or scores, (n,): the labels are compared with what ``pool`` predicts."""
+        if self.outcomes is None:
+            return np.equal(*self.predicted_and_true(pool)).astype(np.float64)
+        if self.outcomes.ndim > 1:
+            raise LabelError(f"outcomes of {len(self.outcomes)} models for one pool: give those of its model")
+        return self.outcomes
+
+    def rows(self, pools: Sequence[Pool | View] | None) -> list[Outcome]:
+        """Return the outcomes (n,) of each of several models."""
+        if self.outcomes is None:
+            return [self.outcome(pool) for pool in pools] if pools else [self.outcome(None)]
+        if self.outcomes.ndim == 1 or (pools is not None and len(self.outcomes) != len(pools)):
+            models = "one model" if self.outcomes.ndim == 1 else f"{len(self.outcomes)} models"
+            number = "several" if pools is None else len(pools)
+            raise LabelError(
+                f"round {self.selection.round} has outcomes of {models} instead of {number}: give a list with the "
+                "outcomes of each model, in their order"
+            )
+        return list(self.outcomes)
+
+    def predicted_and_true(self, pool: Pool | View | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the predicted and the true class of each example, (n,); raises LabelError for an unknown class."""
+        from opacc_ray.labels.label_rows import why_no_class
+
+        if pool is None:
+            raise LabelError("labels are compared with predictions: give the pool, as in estimate(…, pool=pool)")
+        predicted, names, indexes = _classes(pool)
+        texts = list(map(_text, self.labels or ()))
+        codes = {text: _find(text, names) for text in set(texts)}
+        unknown = [place for place, text in enumerate(texts) if codes[text] < 0]
+        if unknown:
+            text, name = texts[unknown[0]], self.selection.ids[unknown[0]]
+            remedy = "" if getattr(pool, "classes", None) else ", or name all classes: Pool(classes=[…])"
+            raise LabelError(
+                f"{counted(len(unknown), 'label')} of no class, the first {shown(text)} of example {shown(name)}, "
+                f"{why_no_class(text, names)}{remedy}"
+            )
+        true = indexes[[codes[text] for text in texts]]
+        return predicted[self.selection.index], true
+
+    def errors(self, pool: Pool | View) -> NDArray[np.float64]:
+        """Return the predicted value less the label of each example, (n,); raises LabelError for another label."""
+        view = view_of(pool)
+        if self.labels is None:
+            raise LabelError("errors are of true values: give labels=…, not outcomes=…")
+        if "prediction" not in view.fields or getattr(pool, "classes", None):
+            raise LabelError("errors are of predicted values, and the pool has none: give Pool(prediction=…)")
+        found = np.empty(len(self.selection))
+        for place, (name, label) in enumerate(zip(self.selection.ids, self.labels, strict=True)):
+            try:
+                found[place] = float(label)
+            except (TypeError, ValueError):
+                found[place] = np.nan
+            if not np.isfinite(found[place]):
+                raise LabelError(f"label {shown(label)} of example {shown(name)} is no number: give its true value")
+        return view.column("prediction")[self.selection.index].astype(np.float64) - found
 
 
-def predicted_and_true(selection: Selection, labels: Any, pool: Pool | View) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the predicted and the true class of each chosen example, (n,); raises LabelError as :func:`outcomes`."""
-    from opacc_ray.labels.label_rows import UNSURE, class_of, few
+def labelled_rounds(rounds: Any, labels: Any = None, outcomes: Any = None) -> list[Labelled]:
+    """Return the labelled rounds that a caller gives: a selection with labels or outcomes, or a list of Labelled."""
+    if isinstance(rounds, Selection):
+        return [Labelled(rounds, labels=labels, outcomes=outcomes)]
+    items = [rounds] if isinstance(rounds, Labelled) or not isinstance(rounds, Iterable) else list(rounds)
+    strange = next((own for own in items if not isinstance(own, Labelled)), None)
+    if strange is not None or rounds is None:
+        raise SpecError(f"a round of type {type(strange).__name__}: give {ROUNDS}")
+    if labels is not None or outcomes is not None:
+        raise SpecError("these rounds have their labels: remove labels and outcomes, or give a selection")
+    return items
 
-    labels = _by_id(selection, labels)
-    if isinstance(labels, Mapping):
-        _refuse_unknown([selection], labels)
-        by_id = {str(name): label for name, label in labels.items()}
-        labels = [by_id.get(name) for name in selection.ids]
-    texts = [None if label is None or bool(label != label) else str(label).strip() for label in labels]
-    if len(texts) != len(selection):
+
+# -- values in the order of a selection -------------------------------------------------------------------------------
+
+
+def _complete(selection: Selection, given: Any, kind: Kind) -> list[Any]:
+    """Return n values in the order of the selection; raises LabelError if one is missing."""
+    values = _in_order(selection, given, kind)
+    if len(values) != len(selection):
         raise LabelError(
-            f"{counted(len(texts), 'label')} for {counted(len(selection), 'chosen example')}: give one per "
-            "example, in the order of selection.ids, or a mapping of ids to labels"
+            f"{counted(len(values), kind)} for {counted(len(selection), 'chosen example')}: give one per example, in "
+            f"the order of selection.ids, or a mapping of ids to {kind}s"
         )
-    missing = [name for name, text in zip(selection.ids, texts, strict=True) if not text or text in UNSURE]
+    strange = next((own for own in values if isinstance(own, Iterable) and not isinstance(own, str | bytes)), None)
+    if strange is not None:
+        raise LabelError(f"{kind}s hold an item of type {type(strange).__name__}: give one value per example")
+    missing = [name for name, own in zip(selection.ids, values, strict=True) if _is_missing(own, kind)]
     if missing:
         raise LabelError(
-            f"{counted(len(missing), 'chosen example')} without a label: {few(missing)}; label all of them, or give "
-            "selection.restrict(labelled) and its labels, which assumes that labels are missing at random"
+            f"{counted(len(missing), 'chosen example')} without {'a label' if kind == 'label' else 'an outcome'}, the "
+            f"first {shown(missing[0])}: label all of them, or give selection.restrict(labelled) with its {kind}s, "
+            f"which assumes that {kind}s are missing at random"
+            + (", as a class NA that pandas.read_csv made missing is not" if kind == "label" else "")
         )
+    return values
+
+
+def _is_missing(value: Any, kind: Kind) -> bool:
+    from opacc_ray.labels.label_rows import is_cant_tell
+
+    if isinstance(value, str):
+        return kind == "label" and (not value.strip() or is_cant_tell(value.strip()))
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # the NA of pandas has no truth value
+        return True
+
+
+def _in_order(selection: Selection, given: Any, kind: Kind) -> list[Any]:
+    given = given.collect() if hasattr(given, "collect") else given  # a lazy table of Polars
+    if isinstance(given, Mapping):
+        return _by_id(selection, list(given), [_plain(own) for own in given.values()], kind)
+    columns = list(getattr(given, "column_names", getattr(given, "columns", ())))
+    if columns:
+        given, names = _column(given, columns, kind)
+        if names is not None:
+            return _by_id(selection, names, _scalars(given, kind), kind)
+    values, index = _scalars(given, kind), getattr(given, "index", None)
+    if index is None or callable(index):  # a list has a method of that name
+        return values
+    return _by_index(selection, list(index), values, kind)
+
+
+def _scalars(given: Any, kind: Kind) -> list[Any]:
+    """Return the values of a column, an array or a list; None where a mask hides one."""
+    if isinstance(given, str | bytes | Set) or not isinstance(given, Iterable):
+        raise LabelError(
+            f"{kind}s of type {type(given).__name__}: give a mapping of ids, or values in the order of selection.ids"
+        )
+    for name in ("to_pylist", "tolist", "to_list"):  # of Arrow; of NumPy, pandas and torch; of Polars
+        if hasattr(given, name):
+            values: list[Any] = getattr(given, name)()
+            return values if isinstance(values, list) else [values]
+    return [_plain(own) for own in given]
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy or torch as one of Python, and None for a masked one."""
+    if value is np.ma.masked:
+        return None
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+
+
+def _column(table: Any, columns: list[Any], kind: Kind) -> tuple[Any, list[Any] | None]:
+    """Return the values of a table, and the ids next to them, or None if its index has them."""
+    others = [name for name in columns if name != "id"]
+    own = [name for name in others if name == kind] or others
+    if len(own) != 1 or columns.count("id") > 1 or ("id" not in columns and not hasattr(table, "index")):
+        names = ", ".join(map(str, columns))
+        raise LabelError(f"a table of {kind}s with the columns {names}: give the columns id and {kind}")
+    if own[0] == (other := "outcome" if kind == "label" else "label"):
+        raise LabelError(
+            f"a table with the column {other} instead of {kind}: give it as {other}s=…, or rename the column"
+        )
+    return table[own[0]], _scalars(table["id"], kind) if "id" in columns else None
+
+
+def _by_id(selection: Selection, names: Sequence[Any], values: Sequence[Any], kind: Kind) -> list[Any]:
+    """Return the values in the order of the selection, None where there is none."""
+    found: dict[str, Any] = {}
+    for name, own in zip(map(str, names), values, strict=True):
+        if name in found and repr(found[name]) != repr(own):
+            raise LabelError(f"example {shown(name)} has two {kind}s, {found[name]!r} and {own!r}: give one")
+        found[name] = own
+    chosen = set(selection.ids)
+    unknown = [name for name in found if name not in chosen]
+    if unknown:
+        raise LabelError(
+            f"{counted(len(unknown), kind)} for examples that were not chosen, the first {shown(unknown[0])}; "
+            f"give {kind}s of the ids in selection.ids only"
+        )
+    return [found.get(name) for name in selection.ids]
+
+
+def _by_index(selection: Selection, names: list[Any], values: list[Any], kind: Kind) -> list[Any]:
+    """Return the values of a column in the order of the selection: by ids, by places in the pool, or as they stand.
+
+    Raises LabelError if the index of the column means none of these, or two that differ.
+    """
+    texts, meanings = list(map(str, names)), list[list[Any]]()
+    if set(texts) == set(selection.ids):
+        meanings.append(_by_id(selection, names, values, kind))
+    places = [str(place) for place in selection.index.tolist()]
+    if set(texts) == set(places):
+        found = dict(zip(texts, values, strict=True))
+        meanings.append([found[place] for place in places])
+    is_default = texts == [str(place) for place in range(len(texts))]
+    if is_default and len(values) == len(selection):
+        meanings.append(values)
+    if any(list(map(repr, own)) != list(map(repr, meanings[0])) for own in meanings[1:]):
+        raise LabelError(
+            f"the index of the {kind}s, {names[0]!r}, …, may be the ids, or places of another order: give a mapping of "
+            f"ids, or {kind}s.to_numpy() in the order of selection.ids"
+        )
+    if meanings:
+        return meanings[0]
+    if not is_default and set(texts) & set(selection.ids):
+        return _by_id(selection, names, values, kind)  # which says what is missing or too much
+    if len(values) != len(selection):
+        return values
+    raise LabelError(
+        f"the index of the {kind}s, {names[0]!r}, …, has no ids of the selection: give a mapping of ids, or "
+        f"{kind}s.to_numpy() if they are in the order of selection.ids"
+    )
+
+
+# -- outcomes and classes ---------------------------------------------------------------------------------------------
+
+
+def _numbers(selection: Selection, given: Any) -> Outcome:
+    """Return outcomes (n,), or (models, n) if a list has those of each model."""
+    if isinstance(given, list | tuple) or (getattr(given, "ndim", 1) == 2 and not hasattr(given, "columns")):
+        rows = list(given)
+        if rows and all(map(_has_values, rows)):
+            return np.stack([_numbers(selection, row) for row in rows])
+    values = _complete(selection, given, "outcome")
+    for name, own in zip(selection.ids, values, strict=True):
+        if isinstance(own, str | bytes):
+            raise LabelError(
+                f"outcome {shown(own)} of example {shown(name)} is a text: give 1 for right, 0 for wrong, or a score; "
+                "true classes are labels=…"
+            )
+    return checked_outcome(selection, values)
+
+
+def _has_values(row: Any) -> bool:
+    return isinstance(row, Iterable) and not isinstance(row, str | bytes) and getattr(row, "shape", None) != ()
+
+
+def _classes(pool: Pool | View) -> tuple[NDArray[Any], tuple[str, ...], NDArray[np.int64]]:
+    """Return the prediction of every example (N,), the names of the classes, and the prediction that each stands for.
+
+    Classes without names are those that are predicted.
+    """
     view = view_of(pool)
     if "prediction" not in view.fields:
         raise LabelError(
-            "the pool has no predictions to compare labels with: give Pool(prediction=…), or a list of "
-            "outcomes (1 right, 0 wrong) in the order of selection.ids"
+            "the pool has no predictions to compare labels with: give Pool(prediction=…), or outcomes=… (1 right, "
+            "0 wrong)"
         )
-    predicted = view.column("prediction")[selection.index]
+    predicted = view.column("prediction")
+    if names := getattr(pool, "classes", None):
+        other = next((name for k, name in enumerate(names) if name.isdecimal() and name != str(k)), None)
+        if other is not None and getattr(pool, "numbered", False):
+            raise LabelError(
+                f"the predictions are indexes, and the class {shown(other)} has another number as its name: give the "
+                "predictions by name, Pool(prediction=[classes[k] for k in …])"
+            )
+        return predicted, tuple(names), np.arange(len(names))
     if not np.array_equal(predicted, np.rint(predicted)):
-        raise LabelError("the pool predicts values, not classes: give scores in [0, 1] instead of labels")
-    names = getattr(pool, "classes", None)
-    read = [class_of(str(text), names, id=name) for name, text in zip(selection.ids, texts, strict=True)]
-    return predicted, np.array(read, dtype=np.int64)
+        raise LabelError("the pool predicts values, not classes: give outcomes=…, scores in [0, 1], instead of labels")
+    known = np.arange(2) if predicted.dtype == np.bool_ else np.unique(predicted).astype(np.int64)
+    return predicted, tuple(map(str, known.tolist())), known
 
 
-def outcomes_of(selection: Selection, given: Any, pools: Sequence[Pool | View | None]) -> Any:
-    """Outcomes as they are; labels compared with the predictions of one pool, or of each of several."""
-    if not isinstance(selection, Selection) or not are_labels(given):
-        return given
-    if any(pool is None for pool in pools):
-        raise LabelError("labels are compared with predictions: give the pool, as in estimate(…, pool=pool)")
-    found = [outcomes(selection, given, pool) for pool in pools if pool is not None]
-    return found[0] if len(found) == 1 else np.stack(found)
+def _text(label: Any) -> str:
+    label = _plain(label)
+    return str(int(label) if isinstance(label, float) and label.is_integer() else label).strip()
 
 
-def are_labels(given: Any) -> bool:
-    """Whether values are labels: a mapping, or texts."""
-    texts = isinstance(given, list | tuple) or (hasattr(given, "dtype") and getattr(given.dtype, "kind", "O") in "OUT")
-    return isinstance(given, Mapping) or (texts and any(isinstance(item, str) for item in given))
+def _find(text: str, names: tuple[str, ...]) -> int:
+    """Return the number of the class that a text names, -1 for none; 0 and 1 are False and True."""
+    from opacc_ray.labels.label_rows import find_class
 
-
-def _refuse_unknown(selections: Sequence[Selection], labels: Mapping[Any, Any]) -> None:
-    chosen = {name for part in selections for name in part.ids}
-    unknown = [str(name) for name in labels if str(name) not in chosen]
-    if unknown:
-        raise LabelError(
-            f"{counted(len(unknown), 'label')} for examples that were not chosen, the first {shown(unknown[0])}; "
-            "give labels of the ids in selection.ids only"
-        )
-
-
-def _by_id(selection: Selection, labels: Any) -> Any:
-    """A column of a table whose index has the ids, as a mapping; anything else as it is."""
-    index = getattr(labels, "index", None)
-    names = [] if index is None or callable(index) else [str(name) for name in index]  # a list has a method `index`
-    return dict(zip(names, labels, strict=True)) if names and set(names) == set(selection.ids) else labels
+    found = find_class(text, names)
+    if found is None and set(names) <= {"0", "1"}:
+        found = find_class(_AS_NUMBER.get(text, text), names)
+    if found is None and set(names) == set(_AS_NUMBER):
+        found = next((names.index(name) for name, number in _AS_NUMBER.items() if number == text), None)
+    return -1 if found is None else found

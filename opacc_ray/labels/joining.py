@@ -16,20 +16,181 @@ The result depends on which labels came back, not on the order of lines. Files a
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import lru_cache
-from operator import eq
 from unicodedata import normalize
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels.grades import counts_of, grade_of, set_of
-from opacc_ray.labels.label_rows import Label, canonical_number, class_of, few, name_by_number, quoted, value_of
+from opacc_ray.labels.label_rows import (
+    NUMBER,
+    Label,
+    canonical_number,
+    class_of,
+    counts_of,
+    few,
+    grade_of,
+    id_of_copy,
+    name_by_number,
+    quoted,
+    set_of,
+    value_of,
+)
 from opacc_ray.spec import ModelSpec
 
+MISSING, TRUTH_VALUE, AS_NUMBER, DATE = "a missing value", "a truth value", "a number", "a date"
+
+_MONTH = (
+    "(?i:jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|"
+    "dec(ember)?)"
+)
+_RULES = tuple(
+    (re.compile(pattern, re.ASCII), tools.split(), kind)
+    for pattern, tools, kind in (
+        (r"NA|N/A|n/a|<NA>|#NA|#N/A|#N/A N/A|NULL|null|None|-?(NaN|nan|1\.#IND|1\.#QNAN)", "pandas", MISSING),
+        (r"NA", "R", MISSING),
+        (r"~|null|Null|NULL", "YAML", MISSING),
+        (r"(?i)true|false", "Excel pandas R YAML", TRUTH_VALUE),
+        (r"T|F", "R", TRUTH_VALUE),
+        (r"(?i)y|n|yes|no|on|off", "YAML", TRUTH_VALUE),
+        (r"\d{1,2}[-/]\d{1,2}([-/]\d{2,4})?|\d{4}[-/]\d{1,2}([-/]\d{1,2})?|\d+:\d\d?(:\d\d?)?", "Excel", DATE),
+        (rf"{_MONTH}[ ./-]?\d{{1,4}}|\d{{1,4}}[ ./-]?{_MONTH}([ ./-]?\d{{2,4}})?", "Excel", DATE),
+        (r"\d{4}-\d\d-\d\d", "YAML", DATE),
+        (rf"(?!-?(0|[1-9]\d*)(\.\d*[1-9])?$){NUMBER.pattern}", "Excel pandas R YAML", AS_NUMBER),
+        (r"-?(\d\.?){16,}", "Excel", AS_NUMBER),  # it keeps 15 digits
+    )
+)
+
+
+def changes(name: str) -> dict[str, str]:
+    """Return what tools make of the name of a class, or of an id, by tool; empty if all of them keep it."""
+    return {tool: kind for pattern, tools, kind in _RULES if pattern.fullmatch(name.strip()) for tool in tools}
+
+
+def emptied(classes: Iterable[str]) -> str | None:
+    """Return the classes whose labels a file loses in pandas, with the reason, for a sentence; None if there are none.
+
+    R loses no further ones.
+    """
+    names = [quoted(name) for name in classes if changes(name).get("pandas") == MISSING]
+    several = "each of which" if len(names) > 1 else "which"
+    return f"{few(names)}, {several} pandas.read_csv reads as {MISSING}" if names else None
+
+
+def warnings_about(classes: Iterable[str]) -> list[str]:
+    """Return warnings about classes whose labels come back otherwise from a table in another tool.
+
+    A truth value does not: it is read in any case, unless another class differs by case alone.
+    """
+    names = list(classes)
+    lost, found = emptied(names), list[str]()
+    if lost:
+        found.append(
+            f"a file of labels that passes through pandas loses those of the class {lost}; read it with "
+            "keep_default_na=False, or rename the class"
+        )
+    for kind in (DATE, AS_NUMBER):
+        if made := [quoted(name) for name in names if changes(name).get("Excel") == kind]:
+            found.append(
+                f"Excel makes {kind} of the class {few(made)}; format the column label as text before you fill it in, "
+                "or rename the class"
+            )
+    return found
+
+
+InPool = Callable[[Sequence[str]], Collection[str]]
+"""Function that returns which of some ids the pool has."""
+
+_REMEDY = "write ids as the manifest does"
+
+EXTENSION = re.compile(r"(?<=[^/])\.(jpe?g|png|webp|bmp|gif|tiff?|jp2|avif|heic|npy)$", re.IGNORECASE)
+"""What ends the name of a picture."""
+
+
+def ids_of_names(
+    names: Iterable[str], selected: Collection[str], in_pool: InPool, *, only_selected: bool = False
+) -> dict[str, str]:
+    """Return the ids that names mean which are no ids themselves; names that mean no example are left out.
+
+    Parameters
+    ----------
+    names : different names
+    selected : ids that were selected for labelling
+    only_selected : refuse rule 3, since the names are also those of examples that were not selected
+
+    Raises LabelError if a name may mean several examples, or two names one.
+    """
+    chosen, given = set(selected), set(names)
+    unknown = sorted(given - chosen)
+    strange = sorted(set(unknown).difference(in_pool(unknown))) if unknown else []
+    sure = _by_form(strange, chosen, in_pool) if strange else {}
+    owner = dict(zip(given & chosen, given & chosen, strict=True)) | {id: name for name, id in sure.items()}
+    guessed = _by_base([name for name in strange if name not in sure], chosen)
+    for name, id in guessed.items():
+        if only_selected:
+            raise LabelError(f"{quoted(name)} may be {quoted(id)}, or an example that was not selected: {_REMEDY}")
+        if id in owner:
+            raise LabelError(f"{quoted(owner[id])} and {quoted(name)} may both be {quoted(id)}: {_REMEDY}")
+        owner[id] = name
+    return sure | guessed
+
+
+def _by_form(names: Sequence[str], chosen: set[str], in_pool: InPool) -> dict[str, str]:
+    """Find ids by the first two rules."""
+    extensions = sorted({end[0] for id in chosen if (end := EXTENSION.search(id))})
+    forms = {name: [*_forms(_path(name), extensions)] for name in names}
+    every = list({form for groups in forms.values() for group in groups for form in group})
+    pool, found = chosen.union(in_pool(every)), dict[str, str]()
+    for name, groups in forms.items():
+        hits = next((hits for group in groups if (hits := [form for form in group if form in pool])), [])
+        _add(found, name, hits)
+    return found
+
+
+def _forms(path: str, extensions: Sequence[str]) -> Iterator[list[str]]:
+    """Yield groups of ids that a name may mean, the likelier ones first."""
+    if "~" in path:
+        yield [id_of_copy(path)]
+    parts = path.split("/")
+    for start in range(len(parts)):
+        ending = "/".join(parts[start:])
+        stem = EXTENSION.sub("", ending)
+        yield [ending]
+        yield [own for own in (stem, *(stem + extension for extension in extensions)) if own != ending]
+
+
+def _by_base(names: Sequence[str], chosen: set[str]) -> dict[str, str]:
+    """Find ids by the third rule."""
+    found, ids = dict[str, str](), dict[str, list[str]]()
+    for id in sorted(chosen):
+        base = _path(id).rpartition("/")[2]
+        for form in {base, EXTENSION.sub("", base)}:
+            ids.setdefault(form, []).append(id)
+    for name in names:
+        path = _path(name)
+        base = path.rpartition("/")[2]
+        near = ids.get(base) or ids.get(EXTENSION.sub("", base)) or []
+        _add(found, name, [id for id in near if id.endswith(f"/{path}")] or near)
+    return found
+
+
+def _add(found: dict[str, str], name: str, hits: Sequence[str]) -> None:
+    if len(hits) > 1:
+        raise LabelError(f"{quoted(name)} may be {quoted(hits[0])} or {quoted(hits[1])}: {_REMEDY}")
+    if hits:
+        found[name] = hits[0]
+
+
+def _path(name: str) -> str:
+    return name.strip().replace("\\", "/")
+
+
 MOST_ANSWERS = 1000  # different answers to one example, by annotator, label and time, above which a file is refused
+
+EXACT = 15  # digits of a whole number that a double holds
 
 LABELS, LABELS_SO_FAR = "labels", "the labels so far"  # what messages call the labels of all files
 
@@ -39,7 +200,8 @@ Opinions = dict[str, str]
 DISPUTES = {
     "error": (
         "labels in conflict",
-        "correct them with `opacc labels correct`, or set a rule: `opacc labels rule RUN majority`, or latest",
+        "correct them with `opacc labels correct`, or set a rule, majority or latest: `opacc labels import RUN "
+        "--conflict majority`",
     ),
     "majority": ("a tie between labels", "ask one more person to label them, or `opacc labels correct` them"),
     "latest": ("labels without a latest one", "`opacc labels correct` them"),
@@ -69,7 +231,7 @@ def join(
     conflict: str = "error",
     source: str = LABELS,
     read: Callable[[str, str], str] | None = None,
-    in_pool: Callable[[Sequence[str]], Collection[str]] = lambda ids: ids,
+    in_pool: Callable[[Sequence[str]], Collection[str]] = lambda ids: (),
 ) -> Joined:
     """Find the label of each selected example, by id.
 
@@ -165,10 +327,10 @@ def _not_selected(
     unknown: Sequence[str], selected: Sequence[str], in_pool: Callable[[Sequence[str]], Collection[str]]
 ) -> str:
     """Return what is wrong with ids that were not selected, in order, and what to do about them."""
-    what, remedy = f"{len(unknown)} id(s) not selected for labelling", rewritten(unknown, selected)
+    there = set(in_pool(unknown))
+    strange = [id for id in unknown if id not in there]
+    what, remedy = f"{len(unknown)} id(s) not selected for labelling", rewritten(strange, selected)
     if remedy is None:
-        there = set(in_pool(unknown))
-        strange = [id for id in unknown if id not in there]
         remedy = "give --only-selected to leave them out, or import the file into its own run"
         if len(strange) == len(unknown):
             what, remedy = f"{len(unknown)} id(s) not in the pool", f"take ids from the manifest, or {remedy}"
@@ -182,22 +344,25 @@ def rewritten(unknown: Sequence[str], selected: Sequence[str]) -> str | None:
     shortened = {*selected, *(id.lstrip("0") for id in selected)}
     if any(re.sub(r"\.0+$", "", id) in shortened or re.fullmatch(r"\d(\.\d+)?[eE]\+\d+", id) for id in unknown):
         return "a spreadsheet or a script rewrote ids as numbers, so read the manifest with its id column as text"
+    forms = {re.sub(r"\d+", "0", id) for id in selected if DATE in changes(id).values()}
+    if forms and any(DATE in changes(id).values() and re.sub(r"\d+", "0", id) not in forms for id in unknown):
+        return "a spreadsheet rewrote ids as dates, so format its id column as text before you open the manifest"
     if {normalize("NFC", id) for id in unknown} & {normalize("NFC", id) for id in selected}:
         return "their accents are encoded differently (Unicode NFD, as on macOS), so take ids from the manifest"
-    ends: dict[str, list[str]] = {}
-    for id in selected:
-        ends.setdefault(_path(id)[-1], []).append(id)
-    for id in unknown:
-        path = _path(id)
-        meant = [name for name in ends.get(path[-1], []) if all(map(eq, path[::-1], _path(name)[::-1]))]
-        if len(meant) == 1:
-            return f"write ids as the manifest does: {quoted(meant[0])}, not {quoted(id)}"
+    rounded = {text: id for id in selected if len(id) > EXACT and id.isdecimal() for text in _rounded(id)}
+    if other := next((id for id in unknown if id in rounded), None):
+        return (
+            f"a script or a spreadsheet made ids floating-point numbers, which hold {EXACT} digits: {rounded[other]} "
+            f"became {other}, so read the manifest with its id column as text"
+        )
     return None
 
 
-def _path(id: str) -> list[str]:
-    """Split an id that is a path into folders and name, without the file extension and surrounding spaces."""
-    return re.split(r"[/\\]", re.sub(r"(?<=\w)\.[A-Za-z]\w{1,4}$", "", id.strip()))
+def _rounded(id: str) -> set[str]:
+    """Return how programs write a whole number that was a double: exactly, in the fewest digits, and in 15 of them."""
+    value = float(id)
+    exact = (int(value), int(Decimal(repr(value))), int(Decimal(f"{value:.{EXACT - 1}e}")))
+    return {*map(str, exact), id[:EXACT].ljust(len(id), "0")} - {id}
 
 
 def winning(answers: Sequence[Label], conflict: str) -> list[str]:

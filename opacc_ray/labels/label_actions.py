@@ -4,18 +4,27 @@ Every action becomes an entry of the log of the run. Each is decided on the run 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import replace
-from itertools import chain
-from typing import Any, NamedTuple
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
-from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels import import_summary
-from opacc_ray.labels.formats.jsonl_file import as_jsonl
+from opacc_ray.errors import LabelError, SpecError, counted, shown
+from opacc_ray.labels.formats.jsonl_file import PLACE, as_jsonl
 from opacc_ray.labels.formats.label_formats import format_of, parse
-from opacc_ray.labels.import_summary import LISTED, RowCounts, of_selected
-from opacc_ray.labels.joining import Joined, in_canonical_form, reading_by, winning
+from opacc_ray.labels.joining import (
+    Joined,
+    emptied,
+    ids_of_names,
+    in_canonical_form,
+    is_local,
+    reading_by,
+    rewritten,
+    time_of,
+    votes_of,
+    winning,
+)
 from opacc_ray.labels.label_documents import (
     Answered,
     AnswerList,
@@ -23,21 +32,193 @@ from opacc_ray.labels.label_documents import (
     ImportedLabels,
     LabelAction,
     Overruling,
-    RoundOfTrack,
     WithdrawnLabels,
 )
-from opacc_ray.labels.label_log import LabelLog, Returned, log_action, now_after, read_log
-from opacc_ray.labels.label_rows import Label, LabelFile, checked_annotator, few, have_numbers_for_names, quoted
+from opacc_ray.labels.label_log import LabelLog, LoggedFile, label_file, log_action, read_log
+from opacc_ray.labels.label_rows import (
+    COUNTED,
+    Label,
+    LabelFile,
+    checked_annotator,
+    few,
+    find_class,
+    have_numbers_for_names,
+    quoted,
+    whole_number,
+)
 from opacc_ray.labels.labelled_rounds import (
-    Track,
     canonical_form,
+    ids_in_pool,
     join_labels,
+    label_rounds,
     read_rounds,
-    read_tracks,
+    read_selections,
 )
 from opacc_ray.runs.commit_log import name_of_labels
+from opacc_ray.runs.feature_store import predicted_classes
 from opacc_ray.runs.run import Run
+from opacc_ray.selection import Selection
 from opacc_ray.spec import ConflictRule, ModelSpec
+
+CLOCKS_DIFFER = timedelta(minutes=10)  # how far the clock of a labelling tool may be ahead of ours
+FARTHEST_EAST = timedelta(hours=14)  # how far a local time without its offset may be ahead of UTC
+LISTED = 100  # most annotators and overruled answers in a document; `opacc labels list` has all answers
+
+
+class FileCounts:
+    """Counts of the rows of a file, made while they are streamed; ``annotator`` replaces those in rows."""
+
+    def __init__(self, run: Run, name: str, annotator: str | None, now: str) -> None:
+        self.rows, self.blank, self.renamed, self.class_names = 0, 0, 0, 0
+        self.answered: dict[str, bool | None] = {}  # id -> whether with a label; None: not answered
+        self.annotators: dict[str, None] = {}
+        self._run, self._model, self.name, self._annotator = run, run.spec.model, name, annotator
+        self._latest = datetime.fromisoformat(now) + CLOCKS_DIFFER
+        self._numbers: Counter[int] = Counter()  # of classes
+        self._first_number: Label | None = None
+        self._times: Counter[str] = Counter()  # "undated", or "ahead" if they are UTC
+        self._first_time: dict[str, str] = {}  # the first text of each kind
+
+    def count(self, rows: Iterable[Label]) -> None:
+        """Count rows; raises LabelError if a time is in the future."""
+        for row in rows:
+            self.rows += 1
+            self.blank += row.status == "blank"
+            self.renamed += self._annotator is not None and row.annotator not in (None, self._annotator)
+            self.answered.setdefault(row.id, None)
+            if row.status != "blank":
+                self.answered[row.id] = bool(self.answered[row.id]) or row.label is not None
+                who = self._annotator or row.annotator
+                if who and len(self.annotators) < LISTED:
+                    self.annotators[who] = None
+            if row.label is not None and self._model.has_classes:
+                self._count_class(row, row.label)
+            if row.labelled_at:
+                self._check_time(row.labelled_at, row.place)
+
+    def _count_class(self, row: Label, label: str) -> None:
+        number, classes = whole_number(label), self._model.classes
+        if number is None or (classes and (number >= len(classes) or find_class(label, classes) is not None)):
+            self.class_names += 1
+        else:
+            self._numbers[number] += 1
+            self._first_number = self._first_number or row
+
+    def refuse_numbers(self) -> None:
+        """Raise LabelError if labels are numbers, and classes have names that are none."""
+        first, classes = self._first_number, self._model.classes
+        if first is None or not classes or have_numbers_for_names(tuple(classes)):
+            return
+        num = self._numbers.total()
+        indexes = few([f"{index} = {quoted(name)}" for index, name in enumerate(classes)])
+        raise LabelError(
+            f"{self.name}: {num} of {num + self.class_names} labels are numbers, such as {quoted(first.label or '')} "
+            f"for {quoted(first.id)} ({first.place}), but the classes have names: write names, {COUNTED} ({indexes})"
+        )
+
+    def _check_time(self, text: str, place: str) -> None:
+        """Keep a text that is no time, or a time in an unknown zone; raises LabelError for a future time."""
+        time = time_of(text)
+        if time and time > self._latest + (FARTHEST_EAST if is_local(text) else timedelta()):
+            raise LabelError(
+                f"{place} was labelled at {quoted(text)}, which is in the future: correct the time, or leave it empty"
+            )
+        if time is None or time > self._latest:
+            kind = "ahead" if time else "undated"
+            self._times[kind] += 1
+            self._first_time.setdefault(kind, text)
+
+    def answers(self, names: Mapping[str, str]) -> dict[str, bool]:
+        """Return the answered ids, each with whether it has a label; ``names`` has those of other names in the file."""
+        answers: dict[str, bool] = {}
+        for name, has_label in self.answered.items():
+            if has_label is not None:
+                id = names.get(name, name)
+                answers[id] = answers.get(id, False) or has_label
+        return answers
+
+    def notes(self) -> list[str]:
+        """Return how the file was read, where it may be meant otherwise."""
+        notes = []
+        if self.renamed:
+            notes.append(
+                f"{counted(self.renamed, 'row by others counts', 'rows by others count')} as {self._annotator}'s"
+            )
+        for kind, text in self._first_time.items():
+            rows = f"{counted(self._times[kind], 'row')} with a labelled_at"
+            notes.append(
+                f"{rows} that is no time, such as {quoted(text)}; it is ignored: write 2026-01-31T10:00:00"
+                if kind == "undated"
+                else f"{rows} without offset, such as {quoted(text)}, which is in the future as UTC: write "
+                "2026-01-31T10:00:00+09:00"
+            )
+        lost = emptied(self._model.label_names) if self.blank else None
+        if lost:
+            rows = counted(self.blank, "row has an empty label", "rows have empty labels")
+            notes.append(
+                f"{rows}, which may be the class {lost}: if the file passed through it, read the manifest with "
+                "keep_default_na=False and import it again"
+            )
+        return notes + self._number_notes()
+
+    def _number_notes(self) -> list[str]:
+        numbers, names, notes = sorted(self._numbers), self._model.classes, []
+        if names and numbers:
+            meanings = few([f"{k} = {quoted(names[k])} ({self._numbers[k]})" for k in numbers], most=10)
+            mixed = f"; {counted(self.class_names, 'other label')} are names" if self.class_names else ""
+            labels = counted(self._numbers.total(), "label is a class number", "labels are class numbers")
+            notes.append(f"{labels}, counted from 0: {meanings}{mixed}")
+        if len(numbers) > 1 and numbers[0] and (names or 0 in (predicted_classes(self._run) or {0: 1})):
+            what = "If this file counts classes from 1, withdraw it, and count from 0"
+            notes.append(f"none of {self._numbers.total()} labels is 0, the first class. {what}")
+        return notes
+
+
+def answered_rounds(selections: Sequence[Selection], ids: Set[str]) -> dict[int, int]:
+    """Count the examples of each round among some ids, without rounds that have none."""
+    counts = {selection.round: len(ids & set(selection.ids)) for selection in selections}
+    return {number: num for number, num in counts.items() if num}
+
+
+def notes_on_given_up(run: Run, selections: Sequence[Selection], joined: Joined, order: int) -> list[str]:
+    """Return a note for each closed round of which a file has rows: the examples were given up and not drawn again."""
+    closed: dict[str, int | None] = {}
+    for selection in selections:
+        closed |= dict.fromkeys(selection.ids) | dict.fromkeys(run.read_closed(selection.round) or (), selection.round)
+    rows: Counter[int] = Counter()
+    for id, number in closed.items():
+        if number is not None:
+            rows[number] += sum(row.lines for row in joined.answers[id] if row.returned == order)
+    return [
+        f"{counted(num, 'row')} for examples given up in round {number}, which do not count"
+        for number, num in sorted(rows.items())
+        if num
+    ]
+
+
+def overrulings(joined: Joined, order: int) -> list[Overruling]:
+    """Return the labels that do not count, of examples in a file, each with the first one that counts instead."""
+    overrulings = []
+    for id, answers in joined.answers.items():
+        if not any(row.returned == order for row in answers):
+            continue
+        text = joined.label.get(id)
+        voting = [row for row in votes_of(answers) or answers if row.label == text]
+        by = min(voting, key=lambda row: row.place, default=None)
+        overrulings += [
+            Overruling(
+                id=id,
+                label=row.label,
+                annotator=row.annotator,
+                place=row.place,
+                by_label=text,
+                by_annotator=by and by.annotator,
+                by_place=by and by.place,
+            )
+            for row in answers
+            if row.label not in (None, text)
+        ]
+    return sorted(overrulings, key=lambda item: (item.id, item.place, item.label))
 
 
 def import_labels(
@@ -54,7 +235,7 @@ def import_labels(
 
     Parameters
     ----------
-    run : the newest round of its track keeps the file; the labels may answer examples of any track.
+    run : its newest round keeps the file; the labels may answer examples of any round.
     conflict : rule for labels that differ, from now on; None: the run's rule.
     annotator : name that replaces those in the file; None: the names in the file.
     numbers_are_classes : whether numbers in the file are indexes, from 0, of classes that have names; if not, they are
@@ -62,174 +243,227 @@ def import_labels(
     only_selected : leave out rows of examples that were not selected; otherwise they are refused.
 
     Raises LabelError if the file names another run, an unknown id, a number or a future time, or contradicts earlier
-    labels; SpecError if numbers cannot be indexes of the classes; DataError if a manifest, or another file of a round,
-    is lost or was changed.
+    labels; SpecError if numbers cannot be indexes of the classes; DataError if a file of a draw is lost or was
+    changed.
     """
     name = name.encode(errors="backslashreplace").decode()  # a file name need not be valid Unicode
     annotator = None if annotator is None else checked_annotator(annotator)
-    title, left_out = name, dict[str, int]()
+    title, left_out = name, dict[str, Any]()
     if only_selected:
-        name, data, left_out = of_selected(run, name, data, _chosen_ids(run))
-    given = _Given(name, title, data, annotator, conflict, numbers_are_classes)
+        name, data, left_out = _of_selected(run, name, data)
+    numbers = _numbers_are_classes(run.spec.model, numbers_are_classes)
+    asked = _asked(title, annotator=annotator, conflict=conflict, numbers_are_classes=numbers)
+    return _take(run, name, data, asked).model_copy(update={"file": title, **left_out})
+
+
+def import_answers(run: Run, other: Run, *, conflict: ConflictRule | None = None) -> ImportedLabels:
+    """Take the answers of another run to the examples that this run has selected, as they count there.
+
+    They replace those that were taken from it before. ``conflict`` is as for :func:`import_labels`. Raises as that; and
+    LabelError if the other run is not about the same pool, task and classes, or has no such answer.
+    """
+    _refuse_other_question(run, other)
+    chosen, answers = _chosen_ids(run), list_answers(other).answers
+    corrected = {item.id for item in answers if item.correction and item.state == "counts"}
+    taken = [
+        {"id": item.id, "label": item.label or "?", "annotator": item.annotator, "labelled_at": item.labelled_at}
+        | {PLACE: f"{other.name}/{item.place}"}
+        for item in answers
+        if item.id in chosen and item.state in (("counts",) if item.id in corrected else STANDING)
+    ]
+    if not taken:
+        raise LabelError(f"{other.uri} has no answer to an example that {run.uri} has selected; label those")
+    asked = _asked(other.name, from_run=other.name, conflict=conflict, numbers_are_classes=False)
+    return _take(run, other.name, as_jsonl(taken), asked)
+
+
+STANDING = ("counts", "in conflict", "overruled")
+"""States of answers that are votes, where no correction outranks them."""
+
+
+def _refuse_other_question(run: Run, other: Run) -> None:
+    """Raise LabelError if the labels of another run do not answer what this run asks."""
+    if run.uri == other.uri:
+        raise LabelError(f"{run.uri} has its own answers already; name another run")
+
+    def question(of: Run) -> dict[str, Any]:
+        model, pool = of.spec.model, of.spec.pool
+        asked = {"task": model.task, "classes": sorted(model.classes or ()) or None, "grades": model.grades}
+        asked |= {"counts": model.counts, "answer": pool.columns.answer}
+        return {"pool": f"{of.header.pool.digest[:8]} of {pool.uri}"} | asked
+
+    own, theirs = question(run), question(other)
+    key = next((key for key in own if own[key] != theirs[key]), None)
+    if key is not None:
+        raise LabelError(
+            f"{other.uri} has the {key} {shown(theirs[key])}, and {run.uri} {shown(own[key])}; import answers of a run "
+            "of the same pool, task and classes"
+        )
+
+
+def _asked(source: str, **fields: Any) -> LabelAction:
+    """Return the action of an import as far as it is known before the log is read."""
+    return LabelAction(action="import", at="", source=source[-200:], **fields)
+
+
+def _take(run: Run, name: str, data: bytes, asked: LabelAction) -> ImportedLabels:
+    """Log the import of a file, as it is ``asked`` for, unless that changes nothing."""
     imported: list[ImportedLabels] = []
+    key = name_of_labels(name, data)
 
     def decide(now: Run) -> LabelAction | None:
-        log, tracks = read_log(now), read_tracks(now)
-        file = _file_of(now, log, given)
-        imported[:] = [_imported(now, log, tracks, file, given)]
-        return _import_of(now, log, file, given, imported[0])
+        log, selections = read_log(now), read_selections(now)
+        content, rule = label_file(now.spec, name, data), asked.conflict or log.conflict
+        counts = FileCounts(now, name, asked.annotator, log.now())
+        counts.count(parse(content))
+        changes: dict[str, Any] = {"at": log.now(), "conflict": None if rule == log.conflict else rule}
+        known = log.find(key, asked.annotator)
+        if known is None:
+            changes |= {"file": key, "file_format": format_of(content)}
+            changes["names"] = _names_in(now, name, counts.answered.keys())
+            if now.spec.model.classes and asked.numbers_are_classes is None:
+                changes["numbers_are_classes"] = log.numbers_are_classes
+        action = (asked if known is None else known.action).model_copy(update={"action": "import"} | changes)
+        if known is None:
+            log.add(action, content)
+        file = known or log.returned[-1]
+        if file.classes is None:
+            counts.refuse_numbers()
+        imported[:] = [_imported(now, log, selections, file, counts, rule, again=known is not None)]
+        return action if known is None or action.conflict else None
 
-    for number in run.rounds():
-        run.check_copies(number)
     try:
         log_action(run, decide, (name, data))
     except LabelError as error:
         raise type(error)(f"{error}; nothing of the file was taken") from None
-    return imported[0].model_copy(update={"file": title, **left_out})
+    return imported[0]
 
 
-class _Given(NamedTuple):
-    """Arguments of an import."""
-
-    name: str
-    title: str  # name of the file that it is a part of, or its own
-    data: bytes
-    annotator: str | None
-    conflict: ConflictRule | None
-    numbers_are_classes: bool | None
-
-
-def _file_of(run: Run, log: LabelLog, given: _Given) -> Returned:
-    """Return the file as the log has it, or as it will."""
-    key = name_of_labels(given.name, given.data)
-    known = log.find(key, given.annotator)
-    classes = _classes_by_number(run.spec.model, given.numbers_are_classes, log)
-    counts = tuple(run.spec.model.counts or ())
-    form, order = format_of(LabelFile(given.name, given.data, counts)), len(log.actions) + 1
-    new = Returned(
-        order, key, given.name, given.data, form, given.annotator, given.title, classes=classes, counts=counts
-    )
-    return known or new
-
-
-def _imported(run: Run, log: LabelLog, tracks: Sequence[Track], file: Returned, given: _Given) -> ImportedLabels:
+def _imported(
+    run: Run,
+    log: LabelLog,
+    selections: Sequence[Selection],
+    file: LoggedFile,
+    counts: FileCounts,
+    rule: ConflictRule,
+    *,
+    again: bool,
+) -> ImportedLabels:
     """Check that all labels fit together with a file, and describe its import."""
-    again, rule = any(part is file for part in log.returned), given.conflict or log.conflict
-    counted = RowCounts(replace(file, place=given.name, annotator=given.annotator), now_after(log), run.spec.model)
-    rows = chain(_other_labels(log, file), counted.count(read_again=again))
-    joined = join_labels(tracks, rows, rule, source=given.name)
-    titles = {part.order: part.title for part in log.returned} | {file.order: given.title}
+    name, action = counts.name, file.action
+    joined = join_labels(run, selections, log.labels(), rule, source=name)
+    answered, overruled = counts.answers(action.names), overrulings(joined, file.order)
+    rounds = [item.counts() for item in label_rounds(run, selections, joined, log.score)]
+    stay = len(file.withdrawn_ids & answered.keys())
+    notes = [f"the labels of {counted(stay, 'example')} stay withdrawn"] if stay else []
+    if not again and log.find(action.file, action.annotator, withdrawn=True):
+        notes.append("the file was withdrawn before, and counts again")
     return ImportedLabels(
-        **counted.fields(),
-        **_state_after(log, tracks, file, joined, counted.answered.keys()),
+        **rounds[-1].model_dump(),
+        file=name,
+        rows=counts.rows,
+        names=dict(action.names),
+        labels=sum(answered.values()),
+        cant_tell=len(answered) - sum(answered.values()),
+        blank=counts.blank,
+        annotators=list(counts.annotators),
+        answers=answered_rounds(selections, answered.keys()),
+        rounds=rounds,
         again=again,
-        came_before=file.at if again else None,
-        withdrawn=None if again else log.withdrawn_at(file.name, given.annotator),
-        stay_withdrawn=len(file.withdrawn_ids & counted.answered.keys()),
         conflict=rule,
-        votes=import_summary.votes(joined, titles),
-        as_before=import_summary.as_before(joined, file.order),
+        overruled=overruled[:LISTED],
+        num_overruled=len(overruled),
+        notes=[*notes, *notes_on_given_up(run, selections, joined, file.order), *counts.notes()],
     )
 
 
-def _state_after(
-    log: LabelLog, tracks: Sequence[Track], file: Returned, joined: Joined, ids: Set[str]
-) -> dict[str, Any]:
-    """Return the fields of :class:`ImportedLabels` that describe the rounds and the overruled labels."""
-    answers = import_summary.answered_rounds(tracks, ids)
-    rounds = import_summary.rounds_now(tracks, joined, log.score, answers)
-    newest = next(item for item in reversed(rounds) if item.track == tracks[0].run.track)
-    overruled = import_summary.overruled(joined, file.order)
-    return newest.model_dump(exclude={"track"}) | {
-        "answers": answers,
-        "rounds": rounds,
-        "not_used": import_summary.not_used(joined, file.order, tracks),
-        "overruled": overruled[:LISTED],
-        "num_overruled": len(overruled),
-    }
+def _numbers_are_classes(model: ModelSpec, asked: bool | None) -> bool | None:
+    """Return whether numbers in a file are class indexes; None: as the rule of the run says.
 
-
-def _import_of(run: Run, log: LabelLog, file: Returned, given: _Given, done: ImportedLabels) -> LabelAction | None:
-    """Return the action of an import; None if it changes nothing."""
-    rule = given.conflict if given.conflict != log.conflict else None
-    if done.again and not rule:
-        return None
-    return LabelAction(
-        action="import",
-        at=now_after(log).isoformat(timespec="microseconds"),
-        file=file.name,
-        file_format=file.format,
-        source=file.title[-200:],
-        annotator=file.annotator,
-        conflict=rule,
-        numbers_are_classes=file.classes is not None if run.spec.model.classes else None,
-        overruled=done.overruled,
-        num_overruled=done.num_overruled,
-    )
-
-
-def _classes_by_number(model: ModelSpec, asked: bool | None, log: LabelLog) -> Sequence[str] | None:
-    """Return the class names if numbers in a new file are class indexes, else None."""
+    Raises SpecError if they are asked for, and cannot be.
+    """
     refusal = None if model.has_classes else f"the task is {model.task}, which has no classes"
     if model.classes and have_numbers_for_names(tuple(model.classes)):
         refusal = "a class has a number as its name, so numbers are names"
     if asked and refusal:
         raise SpecError(f"--numbers-are-classes cannot be used: {refusal}; remove it")
-    return model.classes if asked or (asked is None and log.numbers_are_classes) else None
+    return asked if model.classes else None
 
 
-def _other_labels(log: LabelLog, file: Returned) -> Iterator[Label]:
-    """Yield the labels so far, except those of the same file without an annotator if it now has one."""
-    if any(part is file for part in log.returned):
-        return log.labels()
-    others = tuple(part for part in log.returned if part.name != file.name or part.annotator is not None)
-    return replace(log, returned=others).labels()
+def _names_in(run: Run, file: str, ids: Iterable[str], *, only_selected: bool = False) -> dict[str, str]:
+    """Return the ids of a file's rows by other names that they have there; raises LabelError if one is unclear."""
+    in_pool = partial(ids_in_pool, run, unless=())
+    try:
+        return ids_of_names(ids, _chosen_ids(run), in_pool, only_selected=only_selected)
+    except LabelError as error:
+        raise LabelError(f"{file}: {error}") from None
 
 
-def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
-    """Override an example's label; earlier answers stay in the log but are ignored.
+KEPT = ("id", "label", "status", "annotator", "labelled_at", "run", "round")
+"""Fields of a label that stay."""
+
+
+def _of_selected(run: Run, name: str, data: bytes) -> tuple[str, bytes, dict[str, Any]]:
+    """Return the answers of a file to the selected examples as another file, with what the import is to report.
+
+    Raises LabelError if there are none, or if ids that the pool lacks are chosen ones without a row, written otherwise.
+    """
+    content, chosen = label_file(run.spec, name, data), _chosen_ids(run)
+    names = _names_in(run, name, {row.id for row in parse(content)}, only_selected=True)
+    kept, others = list[dict[str, Any]](), Counter[str]()
+    missing = set(chosen)
+    for row in parse(content):
+        if (id := names.get(row.id, row.id)) not in chosen:
+            others[id] += 1
+            continue
+        missing.discard(id)
+        if row.status != "blank":
+            fields = {key: getattr(row, key) for key in KEPT} | {"id": id, PLACE: row.place}
+            kept.append({key: value for key, value in fields.items() if value is not None})
+    strange = sorted(others.keys() - set(ids_in_pool(run, list(others))))
+    remedy = rewritten(strange, sorted(missing))
+    if remedy is not None:
+        what = f"{len(strange)} id(s) not in the pool: {few([quoted(id) for id in strange])}"
+        raise LabelError(f"{name}: {what}: {remedy}; nothing of the file was taken")
+    if not kept:
+        raise LabelError(
+            f"{name} has no label of a selected example, but {others.total():,} rows of others: take ids from the "
+            "manifest"
+        )
+    unknown = sum(others[id] for id in strange)
+    used = {other: id for other, id in names.items() if id in chosen}
+    counts = {"left_out": others.total() - unknown, "unknown": unknown}
+    return f"{name}.selected.jsonl", as_jsonl(kept), {**counts, "names": used}
+
+
+def correct(run: Run, id: str, label: str, annotator: str) -> AnswerList:
+    """Override an example's label, and return its answers; earlier ones stay in the log but are ignored.
 
     Raises LabelError if the example was not selected, or if the text is neither a label nor "can't tell".
     """
     log = read_log(run)
-    name, at = checked_annotator(annotator), now_after(log).isoformat(timespec="microseconds")
+    name, at = checked_annotator(annotator), log.now()
     _refuse_unselected(run, id)
-    fields = {"id": id, "label": label, "annotator": name, "labelled_at": at, "run": run.name}
-    data = as_jsonl([fields])
-    model = run.spec.model
-    read = reading_by(model, run.num_classes, numbers_are_classes=log.numbers_are_classes)
-    (row,) = parse(data, "the correction")
+    data = as_jsonl([{"id": id, "label": label, "annotator": name, "labelled_at": at, "run": run.name}])
+    (row,) = parse(LabelFile("the correction", data))
     if row.status == "blank":
         raise LabelError(f"the correction of {quoted(row.id)} is empty: give a label, or ? for can't tell")
-    correction = in_canonical_form(row, read)
+    in_canonical_form(row, reading_by(run.spec.model, run.num_classes, numbers_are_classes=log.numbers_are_classes))
 
     def decide(now: Run) -> LabelAction:
         current = read_log(now)
-        overruled = _overruled_by(correction, _answers_of(now, current, id), read)
         return LabelAction(
             action="correct",
-            at=max(at, now_after(current).isoformat(timespec="microseconds")),
+            at=max(at, current.now()),
             file=name_of_labels("correction.jsonl", data),
             file_format="jsonl",
             annotator=name,
             ids=[id],
-            numbers_are_classes=current.numbers_are_classes if model.classes else None,
-            overruled=overruled[:LISTED],
-            num_overruled=len(overruled),
+            numbers_are_classes=current.numbers_are_classes if run.spec.model.classes else None,
         )
 
-    action = log_action(run, decide, ("correction.jsonl", data))
-    assert action is not None
-    return action
-
-
-def _overruled_by(correction: Label, answers: Sequence[Answered], read: Callable[[str, str], str]) -> list[Overruling]:
-    """Return the answers that counted, or were in conflict, and differ from their correction."""
-    return [
-        import_summary.overruling(item, correction.label, correction.annotator)
-        for item in answers
-        if item.state in ("counts", "in conflict") and item.label and read(item.id, item.label) != correction.label
-    ]
+    log_action(run, decide, ("correction.jsonl", data))
+    return list_answers(run, id)
 
 
 def withdraw(run: Run, what: str) -> WithdrawnLabels:
@@ -238,72 +472,61 @@ def withdraw(run: Run, what: str) -> WithdrawnLabels:
     ``what`` is the id of an example; or a file, by its own name or the name under which it is kept. Raises LabelError
     if there is no such example or file, or if several fit.
     """
-    concerned: list[Returned] = []
-    answers, unsure = Counter[str](), list[str]()
+    withdrawn: list[Answered] = []
 
     def decide(now: Run) -> LabelAction:
         log = read_log(now)
-        files, ids = _files_and_ids(now, log, what)
-        concerned[:] = [file for file in log.returned if not file.withdrawn and (ids or file.name in files)]
-        rows = [
-            row
-            for file in concerned
-            for row in file.labels()
-            if row.status != "blank" and not file.is_withdrawn(row.id) and (not ids or row.id == what)
-        ]
-        answers.clear()
-        answers.update(row.id for row in rows)
-        unsure[:] = [row.id for row in rows if row.label is None]
-        at = now_after(log).isoformat(timespec="microseconds")
-        return LabelAction(action="withdraw", at=at, file=files[0] if files else None, ids=ids)
+        file, ids = _file_or_id(now, log, what)
+        answers = _answers_of(now, log, what if ids else None)
+        withdrawn[:] = [item for item in answers if item.state != "withdrawn" and file in (None, item.file)]
+        if ids and not withdrawn:
+            raise LabelError(f"{quoted(what)} has no label in {run.uri} that could be withdrawn")
+        return LabelAction(action="withdraw", at=log.now(), file=file, ids=ids)
 
     action = log_action(run, decide)
     assert action is not None
-    return _withdrawn(run, action, concerned[0], answers, len(unsure))
+    return _withdrawn(run, action, withdrawn)
 
 
-def _files_and_ids(run: Run, log: LabelLog, what: str) -> tuple[list[str], list[str]]:
+def _file_or_id(run: Run, log: LabelLog, what: str) -> tuple[str | None, list[str]]:
     """Return the one file, or the one id, that a text names."""
-    there = [file for file in log.returned if not file.withdrawn]
-    names = [(file.name, file.place, file.title, file.title.rpartition("/")[2]) for file in there]
-    files = sorted({kept for kept, *others in names if what in (kept, *others)})
+    there = [(file.name, file.content.name, _title(file)) for file in log.returned if not file.withdrawn]
+    files = sorted({name for name, key, title in there if what in (name, key, title, title.rpartition("/")[2])})
     ids = [what] if what in _chosen_ids(run) else []
     if len(files) + len(ids) > 1:
-        found = few([*files, *(["an id"] if ids else [])])
-        raise LabelError(f"{quoted(what)} could be {found}; name a file as it is kept")
-    if ids and all(item.state == "withdrawn" for item in _answers_of(run, log, what)):
-        raise LabelError(f"{quoted(what)} has no label in {run.uri} that could be withdrawn")
+        meanings = few([*files, *(["an id"] if ids else [])])
+        raise LabelError(f"{quoted(what)} could be {meanings}; name a file as it is kept")
     if not ids and not files:
         raise LabelError(f"{quoted(what)} is neither a selected id nor a file of {run.uri}; see `opacc labels list`")
-    return files, ids
+    return files[0] if files else None, ids
 
 
-def _withdrawn(run: Run, action: LabelAction, file: Returned, answers: Counter[str], cant_tell: int) -> WithdrawnLabels:
+def _title(file: LoggedFile) -> str:
+    """Return the name of a file where it came from, if that is known."""
+    return file.action.source or file.content.name
+
+
+def _withdrawn(run: Run, action: LabelAction, answers: Sequence[Answered]) -> WithdrawnLabels:
     """Describe a withdrawal, with the rounds after it as far as their labels can be counted."""
-    log, tracks, unread = read_log(run), read_tracks(run), None
-    rounds = import_summary.answered_rounds(tracks, answers.keys())
-    first = {item.track: item.round for item in reversed(rounds)}
+    log, selections, unread = read_log(run), read_selections(run), None
+    rounds = answered_rounds(selections, {item.id for item in answers})
+    first = min(rounds, default=len(selections))
     try:
-        joined = join_labels(tracks, log.labels(), log.conflict)
-        now = import_summary.rounds_now(tracks, joined, log.score, rounds)
+        joined = join_labels(run, selections, log.labels(), log.conflict)
+        now = [item.counts() for item in label_rounds(run, selections, joined, log.score)]
     except LabelError as error:  # the withdrawal is done; other labels are in conflict
         now, unread = [], str(error)
     return WithdrawnLabels(
         run=run.uri,
         at=action.at,
         file=action.file,
-        source=file.title if action.file else None,
+        source=next((_title(file) for file in log.returned if file.name == action.file), None),
         id=action.ids[0] if action.ids else None,
-        labels=answers.total(),
-        cant_tell=cant_tell,
+        labels=len(answers),
+        cant_tell=sum(item.label is None for item in answers),
         answers=rounds,
         rounds=now,
-        drawn_later=[
-            RoundOfTrack(track=own.track, round=selection.round)
-            for own, selections in tracks
-            for selection in selections
-            if selection.round > first.get(own.track, selection.round)
-        ],
+        drawn_later=[selection.round for selection in selections if selection.round > first],
         unread=unread,
     )
 
@@ -315,11 +538,9 @@ def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:
     """
 
     def decide(now: Run) -> LabelAction:
-        for track in now.tracks():
-            if track.rounds():
-                read_rounds(track, conflict=conflict)
-        at = now_after(read_log(now)).isoformat(timespec="microseconds")
-        return LabelAction(action="rule", at=at, conflict=conflict)
+        if now.rounds():
+            read_rounds(now, conflict=conflict)
+        return LabelAction(action="rule", at=read_log(now).now(), conflict=conflict)
 
     action = log_action(run, decide)
     assert action is not None
@@ -338,7 +559,7 @@ def list_answers(run: Run, id: str | None = None) -> AnswerList:
 
 
 def _chosen_ids(run: Run) -> set[str]:
-    return {id for track in read_tracks(run) for selection in track.selections for id in selection.ids}
+    return {id for selection in read_selections(run) for id in selection.ids}
 
 
 def _refuse_unselected(run: Run, id: str) -> None:
@@ -347,8 +568,9 @@ def _refuse_unselected(run: Run, id: str) -> None:
 
 
 def _answers_of(run: Run, log: LabelLog, id: str | None) -> list[Answered]:
+    """Return the answers to all examples or to one, those to one example next to each other."""
     read = canonical_form(run)
-    by_id: dict[str, list[tuple[Returned, Label, Label | None]]] = {}
+    by_id: dict[str, list[tuple[LoggedFile, Label, Label | None]]] = {}
     for file in log.returned:
         for row in file.labels():
             if row.status != "blank" and id in (None, row.id):
@@ -359,7 +581,7 @@ def _answers_of(run: Run, log: LabelLog, id: str | None) -> list[Answered]:
     return [item for given in by_id.values() for item in _with_states(given, log.conflict)]
 
 
-def _with_states(given: Sequence[tuple[Returned, Label, Label | None]], conflict: str) -> Iterator[Answered]:
+def _with_states(given: Sequence[tuple[LoggedFile, Label, Label | None]], conflict: str) -> Iterator[Answered]:
     """Yield the answers to one example, as written and in canonical form, each with whether it counts."""
     valid = [label for file, row, label in given if label is not None and not file.is_withdrawn(row.id)]
     texts: list[str | None] = [*winning(valid, conflict)] or [None]
@@ -377,9 +599,9 @@ def _with_states(given: Sequence[tuple[Returned, Label, Label | None]], conflict
             label=row.label,
             annotator=row.annotator,
             labelled_at=row.labelled_at,
-            imported_at=file.at,
+            imported_at=file.action.at,
             file=file.name,
-            source=file.source,
+            source=file.action.source,
             place=row.place,
             correction=file.is_correction,
             state=state,

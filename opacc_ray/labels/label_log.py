@@ -6,6 +6,7 @@ log (:mod:`opacc_ray.runs.commit_log`) has one entry per action, which names its
 - The same file for the same annotator counts once, however often it is imported.
 - The annotator named by the importer replaces those in the rows.
 - A withdrawal concerns what came back before it.
+- Answers taken from another run replace those that were taken from it before.
 - A correction outranks every answer to its example; the last correction counts.
 - The action records whether numbers in its file are indexes of classes that have names; without a record they are.
 
@@ -18,15 +19,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from typing import Any
 
-from opacc_ray.errors import DataError, LabelError
-from opacc_ray.estimators.ratios import Ratio
-from opacc_ray.labels.formats.label_formats import FORMATS, format_of
-from opacc_ray.labels.grades import numbers_in
+from opacc_ray.errors import DataError
+from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, name_by_number
+from opacc_ray.labels.label_rows import Label, LabelFile, name_by_number, numbers_in
+from opacc_ray.metrics.metric import Ratio
 from opacc_ray.runs.commit_log import Commit, Happening, name_of_labels
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
-from opacc_ray.runs.run import TRACKS, Run
+from opacc_ray.runs.run import ESTIMATE, ROUNDS, Run
 from opacc_ray.spec import ConflictRule, Guidance, ModelSpec, ScoreSpec, Spec
 
 
@@ -102,111 +102,163 @@ def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> f
 
 
 @dataclass
-class Returned:
-    """A file that came back, for one annotator."""
+class LoggedFile:
+    """A file that came back, with the action that names it."""
 
-    order: int  # its position among all actions; 0 if no action names it
-    name: str  # digest of its content, the name under which it is kept
-    place: str  # its name in messages
-    data: bytes
-    format: FormatName | None = None  # as recognised when it was imported; None: not recorded
-    annotator: str | None = None
-    source: str | None = None
-    at: str | None = None
-    is_correction: bool = False
+    order: int  # its position among all actions
+    action: LabelAction
+    content: LabelFile
+    classes: Sequence[str] | None = None  # class names if numbers in it are class indexes; None if numbers are labels
     withdrawn: bool = False  # the whole file
     withdrawn_ids: set[str] = field(default_factory=set)  # examples whose answers in it are withdrawn
-    classes: Sequence[str] | None = None  # class names if numbers in it are class indexes; None if numbers are labels
-    counts: tuple[str, ...] = ()  # columns that are its labels
-
-    def labels(self) -> Iterator[Label]:
-        """Yield all labels of the file, withdrawn ones included."""
-        return map(self.label_of, self.rows())
-
-    def rows(self) -> Iterator[Label]:
-        """Yield the rows as they are written, unanswered ones included; raises LabelError as `label_formats.parse`."""
-        file = LabelFile(self.place, self.data, self.counts)
-        form = self.format or format_of(file)
-        if form not in FORMATS:
-            raise LabelError(f"{self.place} has the format {form}, which belongs to a later version; update opacc_ray")
-        return FORMATS[form].parse(file)
-
-    def label_of(self, row: Label) -> Label:
-        """Complete a row of the file: class names for class indexes, the file's annotator and its order."""
-        return row._replace(
-            label=row.label and name_by_number(row.label, self.classes),
-            annotator=self.annotator or row.annotator,
-            returned=self.order,
-            correction=self.order if self.is_correction else 0,
-        )
 
     @property
-    def title(self) -> str:
-        """Name of the file where it came from, if that is known."""
-        return self.source or self.place
+    def name(self) -> str:
+        """Name under which it is kept: the digest of its content."""
+        return self.action.file or ""
+
+    @property
+    def is_correction(self) -> bool:
+        """Whether it outranks earlier answers."""
+        return self.action.action == "correct"
+
+    def labels(self) -> Iterator[Label]:
+        """Yield all labels of the file, withdrawn and unanswered ones included; raises as `label_formats.parse`."""
+        order, annotator, names = self.order, self.action.annotator, self.action.names
+        correction, is_taken = order * self.is_correction, self.action.from_run is not None
+        for row in parse(self.content, self.action.file_format):
+            yield row._replace(
+                id=names.get(row.id, row.id),
+                label=row.label and name_by_number(row.label, self.classes),
+                annotator=annotator or row.annotator,
+                returned=order,
+                correction=correction,
+                from_run=is_taken,
+            )
 
     def is_withdrawn(self, id: str) -> bool:
         """Return whether the file's answer to an example is withdrawn."""
         return self.withdrawn or id in self.withdrawn_ids
 
+    def standing(self) -> Iterator[Label]:
+        """Yield the labels that are not withdrawn."""
+        return iter(()) if self.withdrawn else (row for row in self.labels() if row.id not in self.withdrawn_ids)
 
-@dataclass(frozen=True)
+
+@dataclass
 class LabelLog:
     """All actions on the labels of a run, and the files that came back."""
 
-    actions: tuple[LabelAction, ...]  # in their order
-    returned: tuple[Returned, ...]  # in the order in which they came back
-    conflict: ConflictRule  # rule for labels that differ
-    score: Score  # of a regression's predictions
-    overlap: float = 0.0  # share of the examples that two annotators label
-    numbers_are_classes: bool = False  # whether numbers in the next file are indexes of classes that have names
-    show: Sequence[str] = ()  # columns of rows that annotators see
-    guidance: Guidance = field(default_factory=Guidance)  # what annotators are asked and told
+    spec: Spec
+    actions: list[LabelAction] = field(default_factory=list)  # in their order
+    returned: list[LoggedFile] = field(default_factory=list)  # in the order in which they came back
     lost: Mapping[str, str] = field(default_factory=dict)  # by the key of each file that is missing, an error message
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels that are not withdrawn."""
         for file in self.returned:
-            if not file.withdrawn:
-                yield from (row for row in file.labels() if row.id not in file.withdrawn_ids)
+            yield from file.standing()
 
-    def find(self, name: str, annotator: str | None, *, withdrawn: bool = False) -> Returned | None:
+    def find(self, name: str | None, annotator: str | None, *, withdrawn: bool = False) -> LoggedFile | None:
         """Return the file with this content, for this annotator, that is withdrawn or not; None if there is none."""
         same = [file for file in self.returned if file.name == name and file.withdrawn == withdrawn]
-        return next((file for file in same if annotator in (None, file.annotator)), None)
+        return next((file for file in same if annotator in (None, file.action.annotator)), None)
 
-    def withdrawn_at(self, name: str, annotator: str | None) -> str | None:
-        """Return when a file with this content, for this annotator, was last withdrawn; None if it never was."""
-        times = [action.at for action in self.actions if action.action == "withdraw" and action.file == name]
-        return times[-1] if times and self.find(name, annotator, withdrawn=True) else None
+    def add(self, action: LabelAction, content: LabelFile | None = None) -> None:
+        """Add an action, and the file that it names if that is there.
+
+        A file that is there already is not added. With an annotator, it replaces the same file without one; and the
+        answers of a run replace those that were taken from it before.
+        """
+        self.actions.append(action)
+        if action.action == "withdraw":
+            for file in self.returned:
+                file.withdrawn_ids.update(action.ids)
+                file.withdrawn = file.withdrawn or file.name == action.file
+        elif content is not None and self.find(action.file, action.annotator) is None:
+            for file in self.returned:
+                is_unnamed = file.name == action.file and file.action.annotator is None
+                is_older = action.from_run is not None and file.action.from_run == action.from_run
+                file.withdrawn = file.withdrawn or is_unnamed or is_older
+            classes = None if action.numbers_are_classes is False else self.spec.model.classes
+            self.returned.append(LoggedFile(len(self.actions), action, content, classes))
+
+    def now(self) -> str:
+        """Return the current time, or a later one that follows every action, whatever other clocks show."""
+        last = [datetime.fromisoformat(action.at) + timedelta(microseconds=1) for action in self.actions[-1:]]
+        return max([datetime.now(UTC), *last]).isoformat(timespec="microseconds")
+
+    def _rule(self, name: str) -> Any:
+        """Return the last value that was set for a rule, or the one of the first spec if none was."""
+        return _last_set(name, self.actions, stated_rules(self.spec)[name])
+
+    @property
+    def conflict(self) -> ConflictRule:
+        """Rule for labels that differ."""
+        return self._rule("conflict")
+
+    @property
+    def overlap(self) -> float:
+        """Share of the examples that two annotators label."""
+        return self._rule("overlap")
+
+    @property
+    def numbers_are_classes(self) -> bool:
+        """Whether numbers in the next file are indexes of classes that have names."""
+        return self._rule("numbers_are_classes")
+
+    @property
+    def guidance(self) -> Guidance:
+        """What annotators are asked and told."""
+        return self._rule("guidance")
+
+    @property
+    def show(self) -> Sequence[str]:
+        """Columns of rows that annotators see."""
+        return self._rule("show")
+
+    @property
+    def score(self) -> Score:
+        """Score of predictions: of counts, the first of the metrics."""
+        stated: ScoreSpec = self._rule("score")
+        ratio = Ratio.parse(self.spec.metrics[0]) if self.spec.model.counts else None
+        return Score(stated.error_scale or 1.0, stated.within, bool(stated.exact), ratio)
+
+
+def stated_rules(spec: Spec) -> dict[str, Any]:
+    """Return the label rules of a spec, by the names that they have in actions."""
+    names = ("conflict", "overlap", "numbers_are_classes", "guidance")
+    rules = {name: getattr(spec.labels, name) for name in names}
+    return rules | {"score": spec.score, "show": spec.manifest.show}
+
+
+def _last_set(name: str, actions: Sequence[LabelAction], stated: Any) -> Any:
+    """Return the last value that some actions set for a rule; an import sets none but the one for conflicts."""
+    values = [getattr(action, name) for action in actions if name == "conflict" or action.action == "spec"]
+    return [stated, *(value for value in values if value is not None)][-1]
 
 
 def read_log(run: Run) -> LabelLog:
-    """Read the actions and files of all tracks of a run; raises DataError if a file was changed."""
-    found = _logged(run)
-    actions = [action for _, action in found]
-    keys, lost = _files_of(run, found)
+    """Read the actions and files of a run; raises DataError if a file was changed."""
+    logged = _logged(run)
+    keys, lost = _files_of(run, logged)
     contents = zip(keys.items(), run.store.read_many(list(keys.values())), strict=True)
-    files = {name: (key, _checked(run, key, data)) for (name, key), data in contents}
-    stated, by_spec = run.spec.labels, [action for action in actions if action.action == "spec"]
-    score = _last_set("score", actions, stated_score(run.spec))
-    return LabelLog(
-        actions=tuple(actions),
-        returned=tuple(_returned(actions, files, run.spec.model)),
-        conflict=_last_set("conflict", actions, stated.conflict),
-        score=score_of(run.spec, score),
-        overlap=_last_set("overlap", actions, stated.overlap),
-        numbers_are_classes=_last_set("numbers_are_classes", by_spec, stated.numbers_are_classes),
-        show=_last_set("show", by_spec, run.spec.manifest.show),
-        guidance=_last_set("guidance", by_spec, stated.guidance),
-        lost=lost,
-    )
+    files = {name: label_file(run.spec, key, _checked(run, key, data)) for (name, key), data in contents}
+    log = LabelLog(run.spec, lost=lost)
+    for _, action in logged:
+        log.add(action, None if action.action == "withdraw" or action.file is None else files.get(action.file))
+    return log
 
 
 def shown_columns(run: Run) -> Any:
     """Return ``manifest.show`` as it was set last, without reading any label."""
-    by_spec = [action for _, action in _logged(run) if action.action == "spec"]
-    return _last_set("show", by_spec, run.spec.manifest.show)
+    return LabelLog(run.spec, [action for _, action in _logged(run)]).show
+
+
+def label_file(spec: Spec, name: str, data: bytes) -> LabelFile:
+    """Return a file of labels, whose columns may have the names of a spec."""
+    own = spec.pool.columns.id
+    return LabelFile(name, data, tuple(spec.model.counts or ()), own if isinstance(own, str) else None)
 
 
 def _logged(run: Run) -> list[tuple[dict[str, str], LabelAction]]:
@@ -214,15 +266,15 @@ def _logged(run: Run) -> list[tuple[dict[str, str], LabelAction]]:
     return [(commit.files, action) for commit in run.commits for action in commit.documents(LabelAction)]
 
 
-def _files_of(run: Run, found: Sequence[tuple[dict[str, str], LabelAction]]) -> tuple[dict[str, str], dict[str, str]]:
+def _files_of(run: Run, logged: Sequence[tuple[dict[str, str], LabelAction]]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the keys of the files that are there, by name, and a sentence for each lost one, by key."""
-    there = {entry.key for place in ("rounds/", TRACKS) for entry in run.store.list(place)}
-    keys = {action.file: key for files, action in found for key in files if action.file and key in there}
-    withdrawn = {action.file for _, action in found if action.action == "withdraw"}
+    there = {entry.key for entry in run.store.list(ROUNDS)}
+    keys = {action.file: key for files, action in logged for key in files if action.file and key in there}
+    withdrawn = {action.file for _, action in logged if action.action == "withdraw"}
     lost = {
         key: f"{run.store.uri_of(key)} is lost, with {_content_of(action)}; restore it or import it again, or "
         f"`opacc labels withdraw {run.uri} {action.file}` to go on without it"
-        for files, action in found
+        for files, action in logged
         for key in files
         if action.file not in keys.keys() | withdrawn
     }
@@ -237,59 +289,6 @@ def _checked(run: Run, key: str, data: bytes) -> bytes:
             "restore it, or delete it and import the original file again"
         )
     return data
-
-
-def _last_set(name: str, actions: Sequence[LabelAction], stated: Any) -> Any:
-    """Return the last value that some actions set for a rule, or the stated one if none did."""
-    values = [getattr(action, name) for action in actions]
-    return [stated, *(value for value in values if value is not None)][-1]
-
-
-def score_of(spec: Spec, stated: ScoreSpec) -> Score:
-    """Return the score of predictions: of counts, the first of the metrics."""
-    ratio = Ratio.parse(spec.metrics[0]) if spec.model.counts else None
-    return Score(stated.error_scale or 1.0, stated.within, bool(stated.exact), ratio)
-
-
-def stated_score(spec: Spec) -> ScoreSpec:
-    """Return the score of a spec, with the model's error scale as its default."""
-    if spec.score.within is not None or spec.model.task != "regression":
-        return spec.score
-    return ScoreSpec(error_scale=spec.score.error_scale or spec.model.error_scale)
-
-
-def _returned(
-    actions: Sequence[LabelAction], files: Mapping[str, tuple[str, bytes]], model: ModelSpec
-) -> list[Returned]:
-    found = list[Returned]()
-    for order, action in enumerate(actions, start=1):
-        if action.action == "withdraw":
-            for file in found:
-                file.withdrawn_ids.update(action.ids)
-                file.withdrawn = file.withdrawn or file.name == action.file
-        elif action.action in ("import", "correct") and action.file and action.file in files:
-            known = None if action.numbers_are_classes is False else model.classes
-            names = tuple(model.counts or ())
-            _add(found, Returned(order, action.file, *files[action.file], classes=known, counts=names), action)
-    return found
-
-
-def _add(found: list[Returned], new: Returned, action: LabelAction) -> None:
-    """Add a file unless it is there; with an annotator, it replaces the same file without one."""
-    same = [file for file in found if file.name == new.name and not file.withdrawn]
-    if any(action.annotator in (None, file.annotator) for file in same):
-        return
-    for file in same:
-        file.withdrawn = file.withdrawn or file.annotator is None
-    new.format, new.annotator, new.source, new.at = action.file_format, action.annotator, action.source, action.at
-    new.is_correction = action.action == "correct"
-    found.append(new)
-
-
-def now_after(log: LabelLog) -> datetime:
-    """Return the current time, or a later one that follows every action, whatever other clocks show."""
-    last = [datetime.fromisoformat(action.at) for action in log.actions[-1:]]
-    return max([datetime.now(UTC), *(time + timedelta(microseconds=1) for time in last)])
 
 
 Decide = Callable[[Run], LabelAction | None]
@@ -313,7 +312,7 @@ def log_action(
             return None
         place = number or now.rounds()[-1]
         kept = {} if file is None else run.write_labels(place, *file)
-        return Happening([done[0]], run.track, place if file else None, kept, done[0].at)
+        return Happening([done[0]], place if file else None, kept, done[0].at)
 
     run.log.append(happening)
     return done[0]
@@ -326,14 +325,14 @@ def refuse_lost(run: Run, estimate: AccuracyEstimate | None = None) -> None:
         if "/labels/" in key and key not in named:
             raise DataError(
                 f"{run.store.uri_of(key)} is not in the log, and the last estimate used it: the log was restored from "
-                f"an earlier time; restore the newest one, or delete {run.estimate_key} to go on without it"
+                f"an earlier time; restore the newest one, or delete {ESTIMATE} to go on without it"
             )
     for text in _files_of(run, _logged(run))[1].values():
         raise DataError(text)
 
 
 def label_files(run: Run) -> list[str]:
-    """Return the keys of the files of labels of all rounds of all tracks, in the order of the log."""
+    """Return the keys of the files of labels of all rounds, in the order of the log."""
     logged = (commit for commit in run.commits if any(commit.documents(LabelAction)))
     return list(dict.fromkeys(key for commit in logged for key in commit.files))
 
@@ -349,17 +348,9 @@ def adopt_rules(run: Run, spec: Spec) -> None:
     """Log the label rules of an edited spec: the run's header keeps the first ones, as they are no part of its name."""
 
     def decide(now: Run) -> LabelAction | None:
-        log = read_log(now)
-        before = [action for action in log.actions if action.action == "spec"]
-        rules, known = _rules_of(spec), _rules_of(now.spec)
-        changed = {name: rule for name, rule in rules.items() if rule != _last_set(name, before, known[name])}
-        return LabelAction(action="spec", at=now_after(log).isoformat(), **changed) if changed else None
+        log, first = read_log(now), stated_rules(now.spec)
+        specs = [action for action in log.actions if action.action == "spec"]
+        rules = {name: rule for name, rule in stated_rules(spec).items() if rule != _last_set(name, specs, first[name])}
+        return LabelAction(action="spec", at=log.now(), **rules) if rules else None
 
     log_action(run, decide)
-
-
-def _rules_of(spec: Spec) -> dict[str, Any]:
-    """Return the label rules of a spec, by the names that they have in actions."""
-    names = ("conflict", "overlap", "numbers_are_classes")
-    rules = {name: getattr(spec.labels, name) for name in names}
-    return rules | {"score": stated_score(spec), "show": spec.manifest.show, "guidance": spec.labels.guidance}

@@ -9,6 +9,7 @@ files do not record which. :func:`name_by_number` reads numbers as indexes, for 
 """
 
 import difflib
+import hashlib
 import io
 import json
 import math
@@ -21,8 +22,11 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from opacc_ray.errors import DataError, LabelError, shown
+from opacc_ray.judges import SYNONYMS
 from opacc_ray.lake.examples import LONGEST_ID
-from opacc_ray.spec.model_spec import plain_name
+from opacc_ray.spec import ModelSpec
+from opacc_ray.spec.model_spec import NONE, SEPARATOR, plain_name
+from opacc_ray.spec.predictions_table import USUAL_NAMES
 
 FormatName = str
 """Name of a format of label files: a key of `formats.label_formats.FORMATS`."""
@@ -40,18 +44,14 @@ LONGEST = {"id": LONGEST_ID, "label": 1000, "annotator": 200, "status": 100, "ru
 
 COLUMNS = tuple(LONGEST)
 
+OURS = RESERVED.union(COLUMNS, USUAL_NAMES["prediction"], USUAL_NAMES["confidence"])
+"""Columns that are not the label, whatever their number."""
+
 LONGEST_NAME, RENDERED = 240, "~.png"
 """Characters of a file name that every file system accepts, and the suffix of a rendered picture."""
 
 LONGEST_LINE = 1 << 20  # most characters of a line: a longer one is no row of a table
 HEAD = 1 << 16  # bytes from which the format of a file is recognised
-BINARY = {
-    b"PK\x03\x04": "a ZIP archive or a workbook: import the file of labels in it, or save the sheet as CSV UTF-8",
-    b"PAR1": "a Parquet file: write its columns id and label as CSV or JSON lines",
-    b"\x1f\x8b": "a gzip file: unpack it first",
-}
-"""What files are that begin with these bytes, and what to do."""
-
 
 WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)
 UNSURE = frozenset({"?", "unsure", "can't tell", "cannot tell", "skipped"})
@@ -81,7 +81,6 @@ class Task:
     run: str  # name of the run that chose it
     round: int  # of that run, from 1
     order: int  # position in the order of choice, from 1
-    prediction: str | None = None  # only if annotators shall see it; tasks of labelling tools never have it
     note: str | None = None  # what the annotator must know about this example, such as that its file changed
     shown: Mapping[str, str] = field(default_factory=dict)  # column -> text, of the row of the example
 
@@ -118,6 +117,7 @@ class Label(NamedTuple):
     returned: int = 0  # number of the file, in the order in which files came back
     correction: int = 0  # 0, or the number of the correction: each outranks every earlier answer
     lines: int = 1  # number of lines with the same answer
+    from_run: bool = False  # whether it was taken from another run, whose design chose the example
 
 
 class LabelFile(NamedTuple):
@@ -126,15 +126,25 @@ class LabelFile(NamedTuple):
     name: str
     data: bytes
     counts: tuple[str, ...] = ()  # columns that are its labels; without them these are in the column label
+    id_column: str | None = None  # name that the run's table has for its ids, next to id
+
+    def own_names(self, names: Sequence[str]) -> list[str]:
+        """Return the names of columns with ours for those of the run's table: of ids, and of the only other column.
+
+        A column that usually has the model's answers is not taken for the label.
+        """
+        own = None if "id" in names else (self.id_column or "").lower()
+        found = ["id" if name.lower() == own else name for name in names]
+        others = [name for name in found if name not in OURS]
+        if found == list(names) or self.counts or "label" in found or len(others) != 1:
+            return found
+        return ["label" if name == others[0] else name for name in found]
 
     def lines(self, newline: str = "") -> Iterator[str]:
         """Yield the lines with their ends, one in memory at a time; they end at any line end, or at ``newline`` alone.
 
-        Raises LabelError if a line is too long or not UTF-8, with its number, or if the file is known to be no text.
+        Raises LabelError if a line is too long or not UTF-8, with its number.
         """
-        for start, what in BINARY.items():
-            if self.data.startswith(start):
-                raise LabelError(f"{self.name} is {what}")
         text = io.TextIOWrapper(io.BytesIO(self.data), encoding="utf-8-sig", newline=newline)
         try:
             for number, line in enumerate(iter(partial(text.readline, LONGEST_LINE + 1), ""), start=1):
@@ -145,7 +155,7 @@ class LabelFile(NamedTuple):
                 yield line
         except UnicodeDecodeError:
             place = f"{self.name} line {self._first_undecodable()}"
-            raise LabelError(f"{place} is not UTF-8: save it as UTF-8 (in Excel: CSV UTF-8)") from None
+            raise LabelError(f"{place} is not UTF-8: save it as text in UTF-8 (in Excel: CSV UTF-8)") from None
 
     def json_lines(self, remedy: str) -> Iterator[tuple[str, Any]]:
         """Yield the place and the value of each line of JSON; raises LabelError with a ``remedy`` if one is none."""
@@ -212,11 +222,12 @@ def checked_annotator(name: object) -> str:
 
 def label_of(fields: Mapping[str, str], place: str) -> Label:
     """Build a label from the texts of its columns; the id is kept as it is, the others are trimmed."""
+    text = {}
     for column, found in fields.items():
         if len(found) > LONGEST[column]:
             what = f"{len(found)} characters in the column {column}, where at most {LONGEST[column]} are allowed"
             raise LabelError(f"{place} has {what}: {quoted(found, 40)}")
-    text = {column: found.strip() for column, found in fields.items()}
+        text[column] = found.strip()
     id = fields.get("id")
     if not id:
         raise LabelError(f"{place} has no id: labels are joined by id, so give each row the id of its example")
@@ -248,7 +259,12 @@ def _status(label: str, status: str, place: str) -> Status:
 
 def is_cant_tell(text: str) -> bool:
     """Return whether a text, as a label or a status, means "can't tell"."""
-    return bool(text) and len(text) <= 40 and plain_words(text) in UNSURE
+    return bool(text) and len(text) <= 40 and _is_unsure(text)
+
+
+@lru_cache(1000)  # the same few answers stand in millions of rows
+def _is_unsure(text: str) -> bool:
+    return plain_words(text) in UNSURE
 
 
 def plain_words(text: str) -> str:
@@ -258,7 +274,7 @@ def plain_words(text: str) -> str:
 
 def whole_number(text: str) -> int | None:
     """Parse "7", and "7.0", which some tools write for a column of numbers with gaps; None for other texts."""
-    found = WHOLE.fullmatch(text)
+    found = WHOLE.fullmatch(text) if text else None
     return int(found[1]) if found else None
 
 
@@ -337,6 +353,9 @@ def find_class(text: str, classes: Sequence[str] | None) -> int | None:
     plain = [plain_name(name) for name in classes]
     if plain_name(text) in plain:
         return plain.index(plain_name(text))
+    alike = [i for i, name in enumerate(plain) if name.casefold() == plain_name(text).casefold()]
+    if len(alike) == 1 and plain_name(text).casefold() in ("true", "false"):  # Excel writes TRUE for True
+        return alike[0]
     name = name_by_number(text, classes)
     return classes.index(name) if is_cant_tell(name) and name != text else None
 
@@ -373,3 +392,82 @@ def why_no_class(text: str, classes: Sequence[str] | None) -> str:
 
 def _few_names(classes: Sequence[str]) -> str:
     return few([quoted(name) if len(name) > 60 else name for name in classes], most=20)
+
+
+def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:
+    """Return the grade that a label names, or its score in canonical form.
+
+    Besides its name, a grade is named by `SYNONYMS`, and by its outcome: 1, 0.5. Of a preference, A and B are the
+    answers in the order in which they were shown (:func:`is_swapped`). Raises LabelError if the label is no grade.
+    """
+    outcomes, found = model.outcomes, f"example {quoted(id)} has the label {quoted(label_text)}"
+    if outcomes is None:
+        value = number_in(label_text)
+        if value is None or not 0 <= value <= 1:
+            raise LabelError(f"{found}: write a score from 0 to 1, such as 0.8")
+        return canonical_number(value)
+    text = plain_words(label_text)
+    if model.prefers and text in ("a", "b"):
+        return "first" if (text == "a") != is_swapped(id) else "second"
+    names = {plain_words(name): name for name in outcomes}
+    are_numbers = any(whole_number(name) is not None for name in names)
+    number = float(text) if NUMBER.fullmatch(text) and not are_numbers and not model.prefers else None
+    by_outcome = [name for name, outcome in outcomes.items() if outcome == number]
+    grade = names.get(text) or names.get(SYNONYMS.get(text, "")) or names.get(str(whole_number(text)))
+    if grade is None and len(by_outcome) == 1:
+        grade = by_outcome[0]
+    if grade is None:
+        shown = ["A", "B", "tie"] if model.prefers else list(outcomes)
+        raise LabelError(f"{found}, which is none of the grades: use {', '.join(map(quoted, shown))}")
+    return grade
+
+
+def set_of(label_text: str, model: ModelSpec, *, id: str) -> str:
+    """Return the canonical form of a label of several classes; raises LabelError if one is none of the classes."""
+    try:
+        return model.set_name(model.classes_in(label_text))
+    except ValueError as error:
+        why = why_no_class(str(error), model.classes)
+        raise LabelError(
+            f"example {quoted(id)} has the label {quoted(label_text)} with {quoted(str(error))}, {why}, "
+            f"with {SEPARATOR!r} between them, or {NONE!r}"
+        ) from None
+
+
+def counts_of(label_text: str, names: Sequence[str], *, id: str) -> str:
+    """Return the canonical form of counts, ``tp=5 fp=0 fn=2``, or the numbers alone in their order, ``5 0 2``.
+
+    Raises LabelError if one is missing or no count.
+    """
+    pairs = [part.partition("=") for part in re.split(r"[\s,;]+", label_text.strip())]
+    if len(pairs) == len(names) and not any(is_named for _, is_named, _ in pairs):
+        pairs = [(name, "=", text) for name, (text, _, _) in zip(names, pairs, strict=True)]
+    given, found = {name: text for name, _, text in pairs}, f"example {quoted(id)} has the label {quoted(label_text)}"
+    form = " ".join(f"{name}=0" for name in names)
+    if len(given) < len(pairs) or given.keys() != set(names):
+        raise LabelError(f"{found}: write each count once, as in {form}, or {len(names)} numbers in that order")
+    unfit = next((name for name, text in given.items() if not NUMBER.fullmatch(text) or float(text) < 0), None)
+    if unfit is not None:
+        raise LabelError(f"{found}, where {unfit} is no count: write numbers of at least 0, as in {form}")
+    return " ".join(f"{name}={canonical_number(float(given[name]))}" for name in names)
+
+
+def numbers_in(canonical: str) -> dict[str, float]:
+    """Return the counts by name that a label in canonical form has."""
+    pairs = (part.partition("=") for part in canonical.split())
+    return {name: float(text) for name, _, text in pairs}
+
+
+def is_swapped(id: str) -> bool:
+    """Return whether the two answers to an example are shown in reverse order: for half of all ids, by their digest.
+
+    So neither annotators nor a preference for what stands first favour one model.
+    """
+    return hashlib.sha256(f"preference\0{id}".encode()).digest()[0] % 2 == 1
+
+
+def as_shown(label: str | None, model: ModelSpec, id: str) -> str | None:
+    """Return a canonical label as annotators know it: of a preference, A or B."""
+    if not model.prefers or label not in ("first", "second"):
+        return label
+    return "A" if (label == "first") != is_swapped(id) else "B"

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.grown import CARRIED
+from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
-from opacc_ray.estimators.rounds import linear_estimator
-from opacc_ray.labels.joining import LABELS_SO_FAR, Joined, join, opinions_of, reading_by
-from opacc_ray.labels.label_documents import LabelAction
+from opacc_ray.estimation.result import Estimate, joined_reasons
+from opacc_ray.estimation.sample import Rounds
+from opacc_ray.labels.joining import LABELS_SO_FAR, Joined, emptied, join, opinions_of, reading_by
 from opacc_ray.labels.label_log import Score, measure_of, outcome_of, read_log
 from opacc_ray.labels.label_rows import Label
 from opacc_ray.runs.draws import Chosen
@@ -49,9 +48,10 @@ class LabelledRound(NamedTuple):
 
     measure: str = "accuracy"  # name of the mean outcome
     clipped: int = 0  # labels that are farther from the prediction than the score distinguishes
-    known_before: int = 0  # labelled examples that had a label before the round was drawn
+    known_otherwise: int = 0  # answered examples whose label came before the draw, or from another run
     opinions: tuple[tuple[str, ...], ...] = ()  # m labels of each named annotator, in canonical form
     gone: tuple[int, ...] = ()  # examples of the pool that the round was drawn with a label of, and that have none now
+    nonresponse: str | None = None  # why the labels may be no sample by the design; None if they are, or do not count
 
     @property
     def number(self) -> int:
@@ -64,45 +64,15 @@ class LabelledRound(NamedTuple):
         return self.selection.restrict(self.labelled).forget(np.array(self.gone, dtype=np.int64))
 
     @property
+    def is_answered(self) -> bool:
+        """Whether the round has an answer since it was drawn."""
+        return int(self.labelled.sum()) + len(self.unsure) > self.known_otherwise
+
+    @property
     def is_counted(self) -> bool:
         """Whether the round has an answer, and is the first one, complete, or answered since it was drawn."""
-        num = int(self.labelled.sum())
-        is_answered_since = num + len(self.unsure) > self.known_before
-        is_complete = bool(self.labelled.all())
-        return bool(num or self.unsure) and (self.number == 1 or is_complete or is_answered_since)
-
-    @property
-    def nonresponse(self) -> str | None:
-        """Why the labels may be no sample by the round's design, or None if they are one, or the round does not count.
-
-        They are one if all are there, and all that the round was drawn with; or if they are the first of a method that
-        draws one by one, unless some were known before the round was drawn. Labels of an earlier run have its reasons.
-        """
-        carried = self.selection.facts.get(CARRIED, {}).get("reason")
-        return joined_reasons([carried, self._lost, self._absent]) if self.is_counted else None
-
-    @property
-    def _lost(self) -> str | None:
-        if not self.gone:
-            return None
-        labels, whose = (
-            ("1 label", "its example is") if len(self.gone) == 1 else (f"{len(self.gone)} labels", "their examples are")
-        )
-        what = f"round {self.number} was drawn with {labels} since withdrawn, or corrected to can't tell"
-        return f"{what}; {whose} assumed to be like those that the round was drawn from"
-
-    @property
-    def _absent(self) -> str | None:
-        absent = len(self.labelled) - int(self.labelled.sum())
-        first_are_labelled = bool(np.all(self.labelled[:-1] >= self.labelled[1:]))
-        if not absent:
-            return None
-        if first_are_labelled and not self.unsure and not self.known_before and self.selection.design.is_sequential:
-            return None
-        reason = f"{absent} of {len(self.labelled)} labels of round {self.number} are assumed to be missing at random"
-        if self.known_before:
-            reason += f", though {self.known_before} of the others were known before the round was drawn"
-        return reason
+        has_answer = bool(self.labelled.any() or self.unsure)
+        return has_answer and (self.number == 1 or bool(self.labelled.all()) or self.is_answered)
 
     def counts(self) -> RoundCounts:
         """Return the round in numbers."""
@@ -117,13 +87,6 @@ class LabelledRound(NamedTuple):
         )
 
 
-class Track(NamedTuple):
-    """The rounds of a track, as drawn."""
-
-    run: Run  # along the track
-    selections: list[Selection]
-
-
 def refuse_empty_strata(run: Run, last: LabelledRound) -> None:
     """Raise LabelError if a round cannot be estimated from: then the rounds after it could not either."""
     if not last.is_counted or not last.labelled.any():
@@ -132,8 +95,8 @@ def refuse_empty_strata(run: Run, last: LabelledRound) -> None:
         _ = last.known.design.weights
     except LabelError as error:
         raise LabelError(
-            f"the labels of round {last.number} of {run.title} cannot be used yet: {error}, or open another track "
-            "with `opacc select`"
+            f"the labels of round {last.number} of {run.uri} cannot be used yet: {error}, or draw anew with "
+            f"`opacc run --like {run.uri}`"
         ) from None
 
 
@@ -155,7 +118,7 @@ def no_label(run: Run, rounds: Sequence[LabelledRound] = ()) -> LabelError:
     """Return the error of a run without a label, or with nothing but "can't tell"."""
     unsure = sum(len(item.unsure) for item in rounds)
     if not unsure:
-        return LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
+        return LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
     answers = "The only answer is" if unsure == 1 else f"All {unsure} answers are"
     return LabelError(
         f'{answers} "can\'t tell", so there is nothing to estimate. Draw more with `opacc next`, or set a label with '
@@ -168,21 +131,20 @@ def none_imported(run: Run, number: int) -> LabelError:
     manifests = sorted(run.manifests(number))  # CSV before JSON lines
     place = manifests[0] if manifests else "its manifest"
     return LabelError(
-        f"no example of {run.title} has a label yet: fill in a copy of {place}, and import it with "
-        "`opacc labels import`"
+        f"no example of {run.uri} has a label yet: fill in a copy of {place}, and import it with `opacc labels import`"
     )
 
 
 def read_rounds(
     run: Run, *, conflict: str | None = None, score: Score | None = None, with_lost: bool = False
 ) -> list[LabelledRound]:
-    """Read every round of the run's track with its labels, from the files of all tracks.
+    """Read every round with its labels.
 
     A label belongs to an example, whichever round its file was imported for. Files may come in any order and in pieces.
     The rule for labels that differ, and the score of a regression's predictions, are those of the run if None.
     ``with_lost`` reads the other labels where a file of labels is lost.
 
-    Raises LabelError if the track has no round, or labels do not fit together; DataError if a file of labels is lost,
+    Raises LabelError if there is no round, or labels do not fit together; DataError if a file of labels is lost,
     or a round is damaged, or drawn from another pool.
     """
     return read_all(run, conflict=conflict, score=score, with_lost=with_lost)[0]
@@ -193,79 +155,88 @@ def read_all(
 ) -> tuple[list[LabelledRound], set[str]]:
     """Return the results of :func:`read_rounds` and :func:`read_labelled`, reading the labels once."""
     now = run.snapshot()
-    log, tracks = read_log(now), read_tracks(now)
+    log, selections = read_log(now), read_selections(now)
     if log.lost and not with_lost:
         raise DataError(next(iter(log.lost.values())))
-    joined = join_labels(tracks, log.labels(), conflict or log.conflict)
-    rounds = [labelled_round(now, item, joined, score or log.score) for item in tracks[0].selections]
-    return _with_losses(rounds), set(joined.label)
+    joined = join_labels(now, selections, log.labels(), conflict or log.conflict)
+    return label_rounds(now, selections, joined, score or log.score), set(joined.label)
 
 
-def _with_losses(rounds: Iterable[LabelledRound]) -> list[LabelledRound]:
-    """Return rounds in their order, each with the labels that it was drawn with and that are gone since."""
-    there, found = set[int](), list[LabelledRound]()
-    for item in rounds:
-        drawn_with = item.selection.design.drawn_after
-        gone = () if drawn_with is None else tuple(sorted(set(drawn_with.tolist()) - there))
-        found.append(item._replace(gone=gone))
-        if item.is_counted:
-            there.update(item.selection.index[item.labelled].tolist())
-    return found
+def label_rounds(run: Run, selections: Iterable[Selection], joined: Joined, score: Score) -> list[LabelledRound]:
+    """Return rounds in their order, each with its part of the labels."""
+    labelled, rounds = set[int](), list[LabelledRound]()
+    for selection in selections:
+        drawn_after = selection.design.drawn_after
+        gone = () if drawn_after is None else tuple(sorted(set(drawn_after.tolist()) - labelled))
+        rounds.append(_with_nonresponse(_labelled_round(run, selection, joined, score)._replace(gone=gone), run))
+        if rounds[-1].is_counted:
+            labelled.update(selection.index[rounds[-1].labelled].tolist())
+    return rounds
+
+
+def _with_nonresponse(item: LabelledRound, run: Run) -> LabelledRound:
+    """Return a round with the reason why its labels may be no sample by its design.
+
+    They are one if all are there, and all that the round was drawn with; or if they are the first of a method that
+    draws one by one, unless some are known otherwise. Labels carried over from an earlier run have its reasons.
+    """
+    carried = item.selection.facts.get(CARRIED, {}).get("reason")
+    lost = absent = None
+    if num := len(item.gone):
+        labels, whose = ("1 label", "its example is") if num == 1 else (f"{num} labels", "their examples are")
+        lost = (
+            f"round {item.number} was drawn with {labels} since withdrawn, or corrected to can't tell; {whose} assumed "
+            "to be like those that the round was drawn from"
+        )
+    are_first = item.selection.design.is_sequential and bool(np.all(item.labelled[:-1] >= item.labelled[1:]))
+    num = len(item.labelled) - int(item.labelled.sum())
+    if num and not (are_first and not item.unsure and not item.known_otherwise):
+        absent = f"{num} of {len(item.labelled)} labels of round {item.number} are assumed to be missing at random"
+        if empty := emptied(run.spec.model.label_names):
+            absent += f", though an empty cell may be the class {empty}"
+        if item.known_otherwise:
+            absent += f", though {item.known_otherwise} of the others were labelled for another sample"
+    return item._replace(nonresponse=joined_reasons([carried, lost, absent]) if item.is_counted else None)
 
 
 def read_labelled(run: Run) -> set[str]:
-    """Return the ids of all examples with a label, whichever track chose them."""
-    return set(_join_all(run.snapshot())[1].label)
-
-
-def is_labelled(run: Run, number: int) -> bool:
-    """Return whether a round has label files, or answers to examples that no other round chose."""
+    """Return the ids of all examples with a label."""
     now = run.snapshot()
-    if any(commit.files for commit, _ in now.logged(LabelAction, number)):
-        return True
-    tracks, joined = _join_all(now)
-    chosen = {(own.track, item.round): item.ids for own, selections in tracks for item in selections}
-    own = set(chosen.pop((run.track, number), ())).difference(*chosen.values())
-    return any(joined.answers[id] for id in own)
+    log = read_log(now)
+    return set(join_labels(now, read_selections(now), log.labels(), log.conflict).label) if now.rounds() else set()
 
 
-def _join_all(run: Run) -> tuple[list[Track], Joined]:
-    """Join all labels to the rounds of all tracks, even if the run's own track has none."""
-    log, tracks = read_log(run), [_read_track(other) for other in run.tracks()]
-    return tracks, join_labels(tracks, log.labels(), log.conflict)
+def read_selections(run: Run) -> list[Selection]:
+    """Read the selection of every round; raises errors as :func:`read_rounds`.
 
-
-def read_tracks(run: Run) -> list[Track]:
-    """Read the run's own track, then all others; raises errors as :func:`read_rounds`."""
-    run.drawn_rounds()
-    return [_read_track(run), *(_read_track(other) for other in run.tracks() if other.track != run.track)]
-
-
-def _read_track(run: Run) -> Track:
-    """Read a track, and refuse rounds from a pool of another size: the index or a selection was replaced."""
-    track = Track(run, [run.read_selection(number) for number in run.rounds()])
+    Rounds from a pool of another size are refused: the index or a selection was replaced.
+    """
+    selections = [run.read_selection(number) for number in run.drawn_rounds()]
     index = run.read_index()
-    for selection in track.selections:
+    for selection in selections:
         if index is not None and selection.pool_size != index.num_examples:
             raise DataError(
-                f"round {selection.round} of {run.title} was drawn from {selection.pool_size} examples, but its "
+                f"round {selection.round} of {run.uri} was drawn from {selection.pool_size} examples, but its "
                 f"features have {index.num_examples}; restore selection.json or index.json"
             )
-    return track
+    return selections
 
 
-def join_labels(tracks: Sequence[Track], labels: Iterable[Label], conflict: str, source: str = LABELS_SO_FAR) -> Joined:
-    """Join labels to the examples of all rounds of all tracks."""
-    run = tracks[0].run
-    ids = dict.fromkeys(id for track in tracks for selection in track.selections for id in selection.ids)
+def join_labels(
+    run: Run, selections: Sequence[Selection], labels: Iterable[Label], conflict: str, source: str = LABELS_SO_FAR
+) -> Joined:
+    """Join labels to the examples of all rounds."""
+    ids = dict.fromkeys(id for selection in selections for id in selection.ids)
     read, in_pool = canonical_form(run), partial(ids_in_pool, run)
     return join(labels, list(ids), run=run.name, conflict=conflict, source=source, read=read, in_pool=in_pool)
 
 
-def ids_in_pool(run: Run, wanted: Sequence[str]) -> Collection[str]:
-    """Return which of some ids the pool has; all of them if its features are gone."""
+def ids_in_pool(run: Run, wanted: Sequence[str], unless: Collection[str] | None = None) -> Collection[str]:
+    """Return which of some ids the pool has; ``unless`` its features are gone: then that, or all of them."""
     features = run.read_features() if wanted else None
-    return wanted if features is None else features.features.places(wanted)
+    if features is None:
+        return wanted if unless is None else unless
+    return features.features.places(wanted)
 
 
 def canonical_form(run: Run) -> Callable[[str, str], str]:
@@ -308,13 +279,15 @@ def digest_of(rounds: Sequence[LabelledRound]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def labelled_round(run: Run, selection: Selection, joined: Joined, score: Score) -> LabelledRound:
+def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score) -> LabelledRound:
     """Return a round with its part of the labels."""
     given_up = run.read_closed(selection.round) or ()
     label = {name: text for name, text in joined.label.items() if name not in given_up}
     model, read, own = run.spec.model, canonical_form(run), set(selection.ids)
     chosen = run.read_chosen(selection.round)
     labelled = _labelled_draws(selection.ids, label.keys())
+    answered = {id: joined.answers[id] for id in own.difference(given_up) if joined.answers[id]}
+    taken = {id for id, rows in answered.items() if all(row.from_run for row in rows)}
     pairs = list(compress(zip(selection.ids, _predictions(run, selection, chosen), strict=True), labelled))
     is_regression = model.task == "regression"
     opinions = tuple(tuple(opinions_of(joined.answers[name], read).values()) for name, _ in pairs)
@@ -332,7 +305,7 @@ def labelled_round(run: Run, selection: Selection, joined: Joined, score: Score)
         given_up=tuple(given_up),
         measure=measure_of(run.spec, score),
         clipped=sum(is_regression and score.clips(float(label[name]), value) for name, value in pairs),
-        known_before=len(chosen.labelled_ids & label.keys()),
+        known_otherwise=len(chosen.labelled_ids & label.keys() | taken),
     )
 
 
@@ -362,7 +335,7 @@ def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
     by_id = dict(zip(chosen.ids, chosen.predictions, strict=True))
     if by_id.keys() != set(selection.ids):
         raise DataError(
-            f"predictions.parquet and selection.json of round {selection.round} of {run.title} have different "
+            f"predictions.parquet and selection.json of round {selection.round} of {run.uri} have different "
             "examples; restore both from one backup"
         )
     return [by_id[name] for name in selection.ids]
@@ -386,7 +359,7 @@ def weights_of(known: Sequence[LabelledRound]) -> dict[str, float]:
     """Return the share of the pool that each labelled example stands for; empty if the labels allow no estimate."""
     found: dict[str, float] = {}
     with suppress(LabelError):
-        weights = linear_estimator([item.known for item in known]).weights.tolist()
+        weights = Rounds([item.known for item in known]).weights.tolist()
         for id, weight in zip((id for item in known for id in item.known.ids), weights, strict=True):
             found[id] = found.get(id, 0.0) + weight
     return found

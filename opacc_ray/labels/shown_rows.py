@@ -1,4 +1,4 @@
-"""What annotators see of the rows of a table: the columns that ``manifest.show`` names, as texts.
+"""What annotators get of a round: the examples that wait, and the columns that ``manifest.show`` names, as texts.
 
 One form serves the page, the tasks of all tools and the manifests. Values become texts as people write them: numbers
 in their shortest form, lists and structs as JSON, a list of chat messages as ``role: content``. Control characters are
@@ -8,18 +8,20 @@ Rows are read from the pool when they are needed, from the files that held them 
 same version of a table. A row whose file changed since then is not shown, because it may be another row now.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.labels.grades import is_swapped
-from opacc_ray.labels.label_rows import few, quoted
-from opacc_ray.lake.examples import Batch, Columns, Plan, Rules
+from opacc_ray.labels.example_files import has_pictures
+from opacc_ray.labels.label_log import LabelLog, read_log
+from opacc_ray.labels.label_rows import Context, few, is_swapped, quoted
+from opacc_ray.lake.examples import Batch, Columns, Plan, Rules, ids_of
 from opacc_ray.lake.pools import plan_shards, read_rows
-from opacc_ray.lake.row_examples import ids_of
 from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
@@ -101,9 +103,8 @@ def long_columns(rows: Iterable[Shown]) -> frozenset[str]:
 
 def _plan(spec: Spec, rules: Rules, columns: Sequence[str]) -> Plan:
     """Plan the shards of the pool; raises DataError if it lacks a column."""
-    sizes = spec.extract.shard_size, spec.extract.shard_bytes
     checked = rules._replace(slices=tuple(dict.fromkeys([*rules.slices, *columns])))
-    return plan_shards(open_pool(spec.pool), spec.pool.format, *sizes, rules=checked)
+    return plan_shards(open_pool(spec.pool), spec.pool.format, spec.extract.shard_size, rules=checked)
 
 
 def _batches(
@@ -151,3 +152,77 @@ def _structured(value: Any) -> str:
 
 def _clean(text: str) -> str:
     return CONTROL.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+# -- a round for annotators ----------------------------------------------------------------------------------------
+
+
+def waiting_ids(run: Run, number: int, log: LabelLog) -> list[str]:
+    """Return the examples of a round that need a label by the ``log`` of the run, each once, in the order of choice.
+
+    Examples that had a label when they were chosen, were answered in another run, or were given up when the round was
+    closed, need none.
+    """
+    answered = {row.id for file in log.returned if file.action.from_run for row in file.standing()}
+    left_out = answered.union(run.read_chosen(number).labelled_ids, run.read_closed(number) or ())
+    return [id for id in dict.fromkeys(run.read_selection(number).ids) if id not in left_out]
+
+
+def context_of(run: Run) -> Context:
+    """Return the class names, or the indexes of classes without names, as labels may use them."""
+    model, num = run.spec.model, run.num_classes
+    names = model.classes or model.outcomes or (map(str, range(num)) if num else None)
+    classes = ("A", "tie", "B") if model.prefers else tuple(names) if names and not model.reads_numbers else None
+    return Context(classes, model.task, tuple(model.counts or ()))
+
+
+def rows_to_show(run: Run, numbers: Sequence[int]) -> tuple[dict[str, Shown], Context]:
+    """Return what annotators see of the rows of some rounds, by id, and the context with these columns.
+
+    The first round decides which columns are paragraphs, so that one project of a tool fits all rounds.
+    """
+    first = min(run.rounds(), default=1)
+    log = read_log(run)
+    shown = read_shown(run, list(map(run.read_chosen, dict.fromkeys([first, *numbers]))), log.show)
+    own = [shown[id] for id in run.read_chosen(first).ids] if shown else [{}]
+    long = long_columns(own) | (frozenset(ANSWERS) & own[0].keys() if run.spec.model.task == "grade" else frozenset())
+    context = context_of(run)
+    return shown, replace(
+        context,
+        has_pictures=has_pictures(run),
+        columns=tuple(own[0]),
+        long=long,
+        question=log.guidance.question or _usual_question(context),
+    )
+
+
+def _usual_question(context: Context) -> str:
+    """Return what annotators are asked if the spec has no question of its own."""
+    if context.task == "grade":
+        if "right" in (grades := context.classes or ()):
+            return "Is the answer right?"
+        return "Which answer is better?" if "tie" in grades else "How good is the answer?"
+    questions = {"multilabel": "Which classes apply?", "regression": "Which value is right?"}
+    return questions.get(
+        context.task, f"How many: {', '.join(context.counts)}?" if context.counts else "Which class is it?"
+    )
+
+
+def refuse_invisible(run: Run, context: Context) -> None:
+    """Raise SpecError if annotators would see nothing of an example."""
+    if not context.has_pictures and not context.columns:
+        raise SpecError(
+            f"annotators would see nothing: the rows of {run.spec.pool.uri} are no pictures, and manifest.show names "
+            "no column; run a CSV again with --show COLUMN, or write manifest: {show: [COLUMN, ...]} into the spec "
+            "and run it again: draws and labels are kept"
+        )
+
+
+def doubled(ids: Sequence[str], share: float, run: str) -> frozenset[str]:
+    """Return the ids that two annotators label: a simple random sample with that share of the ids.
+
+    It depends on digests of the run and each id alone, so every command returns the same examples, and a larger share
+    includes those of a smaller one.
+    """
+    ranked = sorted(dict.fromkeys(ids), key=lambda id: hashlib.sha256(f"{run}\0{id}".encode()).digest())
+    return frozenset(ranked[: round(share * len(ranked))])

@@ -11,19 +11,27 @@
     another alpha channel                      by the spec's ``pool.alpha``: over white or black, dropped, or kept
 
 Refused are: colour with more than 8 bits per channel, which Pillow reads as 8; other colour spaces; and transparency,
-unless the spec has a rule for it. Of an animation the first frame is read. An EXIF orientation is not applied.
+unless the spec has a rule for it. Of an animation the first frame is read. Pixels are as the file stores them, unless
+``pool.orientation`` says to apply its EXIF orientation, with which a camera held sideways says how to turn them. A TIFF
+is always upright, as Pillow reads it.
 """
 
 import io
 import warnings
-from typing import Any, Literal
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import shortened
+from opacc_ray.packages import require
 
 Alpha = Literal["refuse", "drop", "white", "black", "keep"]
+Orientation = Literal["apply", "ignore"]
+
+MAX_PIXELS = 1 << 27
+"""Pixels of an image that is read; a header that announces more is an attack on the memory, or a scan to be cut."""
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
 """Decoders that Pillow may try; no other one ever reads a pool's bytes."""
@@ -32,30 +40,56 @@ _DTYPE = {"L": np.uint8, "RGB": np.uint8, "I;16": np.uint16, "I": np.int32, "F":
 _CONVERTED = {"1": "L", "CMYK": "RGB", "YCbCr": "RGB"}
 _SHADE = {"white": 255, "black": 0}
 
+_ORIENTATION = 0x0112  # the tag of EXIF
+
 
 class ImageError(ValueError):
     """The bytes are not a usable image; the text is the reason."""
 
 
-def decode_image(content: bytes, *, alpha: Alpha = "refuse", max_pixels: int = 1 << 26) -> NDArray[Any]:
-    """Return the pixels of an image file, by the table above; ``alpha`` is for a channel that is not opaque.
+class DecodedImage(NamedTuple):
+    """A decoded image file."""
+
+    pixels: NDArray[Any]  # by the table above
+    mode: str  # of the file, as Pillow names it: RGB, P, I;16, ...
+    is_turned: bool  # whether the file states an orientation that is not upright
+
+
+def _pillow() -> Any:
+    """Return Pillow's module for images; an extra installs it."""
+    require("an image", "PIL")
+    from PIL import Image
+
+    return Image
+
+
+def decode_image(
+    content: bytes, *, alpha: Alpha = "refuse", orientation: Orientation = "ignore", max_pixels: int = MAX_PIXELS
+) -> DecodedImage:
+    """Return an image file decoded by the table above; ``alpha`` is for a channel that is not opaque.
 
     Raises ImageError if the bytes are not a valid image or have no rule, or if the header has more than
     ``max_pixels``, before any pixel is decoded.
     """
-    from PIL import Image, UnidentifiedImageError
+    Image = _pillow()
 
     # Pillow warns at a size of its own, whatever max_pixels is
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             _check_header(image, content, max_pixels)
-            return _pixels(image, alpha)
+            mode, is_png = image.mode, image.format == "PNG"
+            is_turned = image.format != "TIFF" and _is_turned(image)  # Pillow itself turns a TIFF
+            if is_turned and orientation == "apply":
+                from PIL import ImageOps
+
+                image = ImageOps.exif_transpose(image)
+            return DecodedImage(_pixels(image, alpha, is_png), mode, is_turned)
     except ImageError:
         raise
     except Image.DecompressionBombError:
         raise ImageError(_too_large("more than 178 million pixels", max_pixels)) from None
-    except UnidentifiedImageError:
+    except Image.UnidentifiedImageError:
         raise ImageError(f"{len(content)} bytes that are not an image in {', '.join(FORMATS)}") from None
     except Exception as error:  # Pillow raises many kinds for damaged files
         reason = shortened(str(error), 200) or type(error).__name__
@@ -64,22 +98,49 @@ def decode_image(content: bytes, *, alpha: Alpha = "refuse", max_pixels: int = 1
 
 def encode_png(pixels: NDArray[Any]) -> bytes:
     """Return an image as PNG, without loss: uint8 (height, width), or with 3 or 4 channels behind."""
-    from PIL import Image
+    Image = _pillow()
 
     sink = io.BytesIO()
     Image.fromarray(pixels).save(sink, "PNG")
     return sink.getvalue()
 
 
+def is_turned(content: bytes) -> bool:
+    """Return whether an image file states an orientation that is not upright, by its metadata alone."""
+    Image = _pillow()
+
+    with suppress(Exception), Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        return _is_turned(image)
+    return False
+
+
+def encode_like(content: bytes, pixels: NDArray[Any]) -> bytes:
+    """Return pixels as an image file of another one's format, without metadata; JPEG loses a little."""
+    Image = _pillow()
+
+    sink = io.BytesIO()
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        format = "JPEG" if image.format == "MPO" else image.format  # several JPEGs in one file
+    Image.fromarray(pixels).save(sink, format, quality=95, subsampling=0, lossless=True)
+    return sink.getvalue()
+
+
 def decoded_bytes(content: bytes | None) -> int:
     """Estimate the bytes of an image file's pixels by its header; 0 if that is not valid."""
-    from PIL import Image
+    Image = _pillow()
 
     try:
         with Image.open(io.BytesIO(content or b""), formats=FORMATS) as image:
             return image.width * image.height * 4
     except Exception:  # decoding raises the error
         return 0
+
+
+def _is_turned(image: Any) -> bool:
+    """Return whether a file's metadata state an orientation that is not upright; damaged ones state nothing."""
+    with suppress(Exception):
+        return image.getexif().get(_ORIENTATION) in range(2, 9)
+    return False
 
 
 def _check_header(image: Any, content: bytes, max_pixels: int) -> None:
@@ -100,10 +161,10 @@ def _check_header(image: Any, content: bytes, max_pixels: int) -> None:
 
 
 def _too_large(size: str, max_pixels: int) -> str:
-    return f"{size}, and pool.max_pixels is {max_pixels}; increase that if the size is right"
+    return f"{size}, and at most {max_pixels} are read; cut the image, or scale it down"
 
 
-def _pixels(image: Any, alpha: Alpha) -> NDArray[Any]:
+def _pixels(image: Any, alpha: Alpha, is_png: bool) -> NDArray[Any]:
     if "transparency" in image.info and image.mode in ("P", "L", "RGB", "1"):
         image = image.convert("RGBA")
     elif image.mode == "P":
@@ -115,7 +176,7 @@ def _pixels(image: Any, alpha: Alpha) -> NDArray[Any]:
     mode = "I;16" if image.mode.startswith("I;16") else image.mode
     if mode not in _DTYPE:
         raise ImageError(f"the colour mode {image.mode}, which is not supported; convert it to RGB or grey")
-    is_deep_grey = mode == "I" and image.format == "PNG"  # older versions of Pillow read 16 bits so
+    is_deep_grey = mode == "I" and is_png  # older versions of Pillow read 16 bits so
     return np.asarray(image).astype(np.uint16 if is_deep_grey else _DTYPE[mode], copy=False)
 
 

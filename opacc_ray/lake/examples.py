@@ -1,20 +1,33 @@
-"""Types of pools: files, shards and plans; examples, bad items and rows; the rules for reading them."""
+"""Types of pools: files, shards and plans; examples, bad items and rows; the rules for reading them.
+
+Rows of tables become examples by the columns that the spec names: ids, places, images and arrays.
+"""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.lake.decode import Alpha
-from opacc_ray.lake.store import Entry
-
-if TYPE_CHECKING:
-    from opacc_ray.lake.filters import Bounds
-    from opacc_ray.lake.logical_schema import Placed
+from opacc_ray.errors import DataError, OpaccError, StorageError
+from opacc_ray.lake.decode import (
+    MAX_PIXELS,
+    Alpha,
+    DecodedImage,
+    ImageError,
+    Orientation,
+    decode_image,
+    encode_like,
+    is_turned,
+)
+from opacc_ray.lake.logical_schema import Placed, id_texts
+from opacc_ray.lake.parquet_io import is_list, numbers, numbers_of, to_numpy
+from opacc_ray.lake.store import Entry, Store, check_key, in_order
+from opacc_ray.lake.store_uris import open_store, split
 
 Constants = tuple[tuple[str, Any], ...]
 """Columns with one value for a whole file, from its folder or the table: name, Arrow scalar."""
@@ -27,7 +40,7 @@ class Piece(NamedTuple):
     start: int  # the first unit
     stop: int  # the one after the last
     constants: Constants = ()
-    layout: tuple["Placed", ...] = ()  # the columns that are read, in a Parquet file
+    layout: tuple[Placed, ...] = ()  # the columns that are read, in a Parquet file
     deleted: bytes = b""  # numbers in the file of the rows that its table has deleted, as int64 in their order
 
 
@@ -44,12 +57,16 @@ class Shard(NamedTuple):
         """Return what the shard reads: its pieces, or whole files."""
         return self.pieces or self.entries
 
-    def only(self, numbers: Sequence[int]) -> "Shard":
-        """Return a shard of some parts, by their numbers; none of them is carried."""
-        parts = [self.parts[number] for number in numbers]
+    @classmethod
+    def of(cls, number: int, parts: Sequence[Entry | Piece]) -> "Shard":
+        """Return a shard of whole files, or of pieces of files."""
         pieces = tuple(part for part in parts if isinstance(part, Piece))
         entries = dict.fromkeys(part.entry if isinstance(part, Piece) else part for part in parts)
-        return Shard(self.number, tuple(entries), pieces)
+        return cls(number, tuple(entries), pieces)
+
+    def only(self, numbers: Sequence[int]) -> "Shard":
+        """Return a shard of some parts, by their numbers; none of them is carried."""
+        return Shard.of(self.number, [self.parts[number] for number in numbers])
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -102,7 +119,6 @@ class Found(NamedTuple):
     version: str | None = None  # of a table
     schema: Any = None  # pyarrow.Schema of a table that has one; None: the common one of the files
     imported: Mapping[str, int] = {}  # numbers of a table's columns by name, for files without numbers
-    bounds: Mapping[str, "Bounds"] = {}  # what the table's log states of columns in each of the entries
     deleted: Mapping[str, bytes] = {}  # rows that the table has deleted, by key of the file: see Piece
     data_as_of: datetime | None = None  # when the version, or the newest of the files, was written
 
@@ -129,6 +145,15 @@ class Example(NamedTuple):
     uri: str  # a row of a file has a fragment: ``digits.npy#row=7``
     array: NDArray[Any]  # (H, W) or (H, W, channels) of an image, or the array in the file
     own_id: bool = False  # whether the id is from the file; ids from keys need no check for duplicates
+    mode: str | None = None  # of an image file, as Pillow names it
+    is_turned: bool = False  # whether an image file states an orientation that is not upright
+
+    @classmethod
+    def of(cls, id: str, uri: str, value: NDArray[Any] | DecodedImage, own_id: bool = False) -> "Example":
+        """Return an example of an array, or of a decoded image file."""
+        if isinstance(value, DecodedImage):
+            return cls(id, uri, value.pixels, own_id, value.mode, value.is_turned)
+        return cls(id, uri, value, own_id)
 
 
 class Batch(NamedTuple):
@@ -179,7 +204,7 @@ class Rules(NamedTuple):
     """How a pool is read: see ``PoolSpec``."""
 
     alpha: Alpha = "refuse"
-    max_pixels: int = 1 << 26
+    max_pixels: int = MAX_PIXELS
     max_bytes: int = 8 << 30
     columns: Columns = Columns()
     filter: str | None = None
@@ -191,6 +216,7 @@ class Rules(NamedTuple):
     readers: int = 1  # threads that decode images
     split: str | None = None  # several are joined by +
     slices: tuple[str, ...] = ()  # columns that are read later; a plan checks that they exist
+    orientation: Orientation = "ignore"  # in the metadata of an image file
 
 
 class Limits(NamedTuple):
@@ -249,3 +275,170 @@ def _filled(held: Sequence[tuple[Piece, tuple[int, int]]], limits: Limits) -> li
             own.append(piece)
         examples, num_bytes = examples + more_examples, num_bytes + more_bytes
     return [tuple(shard) for shard in shards]
+
+
+THREADS = 16  # objects named by a column of URIs that are read at a time
+
+
+def examples_of(store: Store, batch: Batch, rules: Rules) -> Items:
+    """Yield the rows of a batch as examples, each decoded when its turn comes."""
+    names = ids_of(batch, rules.columns.id)
+    places = uris_of(store, batch, rules.columns.uri)
+    own = rules.columns.id is not None
+    for name, place, value in zip(names, places, _values(store, batch, rules), strict=True):
+        if isinstance(name, BadItem):
+            yield name
+        elif isinstance(value, str):
+            yield BadItem(name, value)
+        else:
+            yield Example.of(name, place, value, own)
+
+
+def ids_of(batch: Batch, column: str | Sequence[str] | None) -> list[str | BadItem]:
+    """Return the id of each row; a null, empty or too long id is a bad item, named by the row's place.
+
+    Several columns make one id, ``door-3/2026-01-31``; a slash or a percent sign in one of them is written as in URLs.
+    """
+    places = [f"{batch.entry.key}#{row}" for row in batch.rows.tolist()]
+    if not column:
+        return [*places]
+    names = [column] if isinstance(column, str) else column
+    rows = zip(*(_id_texts(batch.columns[name], name) for name in names), strict=True)
+    return [_id_of(place, names, row) for place, row in zip(places, rows, strict=True)]
+
+
+def _id_of(place: str, names: Sequence[str], parts: Sequence[str | None]) -> str | BadItem:
+    given = [part for part in parts if part is not None]
+    if len(given) < len(parts):
+        return BadItem(place, f"its {names[parts.index(None)]} is null")
+    several = len(given) > 1
+    found = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in given) if several else given[0]
+    fault = fault_of_id(found)
+    return BadItem(place, fault) if fault else found
+
+
+def _id_texts(column: Any, name: str) -> list[str | None]:
+    found = id_texts(column)
+    if found is None:
+        raise DataError(
+            f"pool.columns.id: {name!r} is {column.type}; choose a column of text, whole numbers, decimals, dates, "
+            "times, bytes or UUIDs"
+        )
+    return list(found.to_pylist())
+
+
+def uris_of(store: Store, batch: Batch, column: str | None) -> list[str]:
+    """Return the URI of each row: the value of a column, or the file and the row's number."""
+    own = [f"{store.uri_of(batch.entry.key)}#row={row}" for row in batch.rows.tolist()]
+    if column is None:
+        return own
+    found = batch.columns[column].to_pylist()
+    if not all(value is None or isinstance(value, str) for value in found):
+        raise DataError(f"pool.columns.uri: {column!r} is {batch.columns[column].type}; choose a column of text")
+    whole = (text if not text or "://" in text or text.startswith("/") else store.uri_of(text) for text in found)
+    return [uri or place for uri, place in zip(whole, own, strict=True)]
+
+
+def _values(store: Store, batch: Batch, rules: Rules) -> Iterator[NDArray[Any] | DecodedImage | str]:
+    """Yield the array of each row, or why there is none."""
+    columns = rules.columns
+    if columns.image is not None:
+        return (_image(value, columns.image, rules) for value in batch.columns[columns.image])
+    if columns.array:
+        return _arrays(batch.columns, columns.array)
+    assert columns.uri is not None  # the spec has one of them
+    contents = in_order(partial(_read_named, store), batch.columns[columns.uri].to_pylist(), THREADS)
+    return (content if isinstance(content, str) else decoded(content, rules) for content in contents)
+
+
+def _image(cell: Any, name: str, rules: Rules) -> DecodedImage | str:
+    value = cell.as_py()
+    if isinstance(value, dict):
+        value = value.get("bytes")
+    if value is None:
+        return f"its {name} is null"
+    if not isinstance(value, bytes):
+        return f"its {name} is {cell.type}, not the bytes of an image file"
+    return decoded(value, rules)
+
+
+def decoded(content: bytes, rules: Rules) -> DecodedImage | str:
+    """Return an image file as the rules decode it, or why it cannot be used."""
+    if len(content) > rules.max_bytes:
+        return f"{len(content)} bytes, and at most {rules.max_bytes} are read"
+    try:
+        return decode_image(content, alpha=rules.alpha, orientation=rules.orientation, max_pixels=rules.max_pixels)
+    except ImageError as error:
+        return str(error)
+
+
+def as_decoded(content: bytes, rules: Rules) -> bytes | str:
+    """Return an image file that every viewer shows as the rules decode it, or why it cannot be used.
+
+    It is the file itself, unless that states an orientation, which some viewers apply and others do not.
+    """
+    if not is_turned(content):
+        return content
+    found = decoded(content, rules)
+    return found if isinstance(found, str) else encode_like(content, found.pixels)
+
+
+def _arrays(table: Any, names: Sequence[str]) -> Iterator[NDArray[Any] | str]:
+    """Yield the numbers of each row: those of one column, or one number from each of several."""
+    columns = [table[name].combine_chunks() for name in names]
+    several = next((f"{n!r} is {c.type}" for n, c in zip(names, columns, strict=True) if is_list(c.type)), None)
+    if len(names) > 1 and several:
+        raise DataError(
+            f"pool.columns.array: each of several columns must hold one number per row, and {several}; give one column"
+        )
+    absent = [to_numpy(column.is_null()) for column in columns]
+    null = np.logical_or.reduce(absent)
+    sound = numbers(~null)
+    found = [_rows(column.filter(sound), name) for column, name in zip(columns, names, strict=True)]
+    values = iter(found[0] if len(found) == 1 else np.stack(found, axis=1))
+    for row in range(len(null)):
+        lacks = next((name for name, own in zip(names, absent, strict=True) if own[row]), None)
+        yield next(values) if lacks is None else f"its {lacks} is null"
+
+
+def _rows(column: Any, name: str) -> Any:
+    """Return the rows of a column without nulls, as one array or, if they differ in length, one by one."""
+    whole = numbers_of(column, name)
+    if whole is not None:
+        return whole
+    single = (numbers_of(column.slice(row, 1), name) for row in range(len(column)))
+    return (f"its {name} holds lists of different lengths" if row is None else row[0] for row in single)
+
+
+def _read_named(store: Store, text: str | None) -> bytes | str:
+    """Return the content of the object that a column names by URI, or why there is none.
+
+    Tables are data from others, so they must not lead to arbitrary files. A URI is s3://, or a key below the pool's
+    prefix, or a path that begins with that prefix. Raises StorageError if the object cannot be read.
+    """
+    if not text:
+        return "its uri is null"
+    try:
+        place, key = locate(store, text)
+    except OpaccError as error:
+        return str(error)
+    try:
+        return place.read(key)
+    except StorageError:
+        if not place.exists(key):
+            return f"there is no object {place.uri_of(key)}"
+        raise
+
+
+def locate(store: Store, text: str) -> tuple[Store, str]:
+    """Return the store and the key of an object that a column names by URI; raises DataError for any other place."""
+    key = text.removeprefix(f"{store.uri}/")
+    if key.startswith("s3://"):
+        parent, name = split(key)
+        return open_store(parent), name
+    if "://" in key or key.startswith("/"):
+        raise DataError(f"its uri {text!r} is neither at s3:// nor below {store.uri}")
+    check_key(key, store.uri)
+    if store.is_linked(key):
+        raise DataError(f"its uri {text!r} is a symbolic link; give the file itself, or set pool.follow_links: true")
+    return store, key

@@ -1,4 +1,4 @@
-"""Columns and row groups of Parquet files, as their footers state them: one schema of a pool, bounds of row groups."""
+"""Columns and row groups of Parquet files, by their footers: one schema of a pool, and what a filter keeps."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,39 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake.columns import chain_of, is_text, no_column
 from opacc_ray.lake.examples import Constants, Found, Piece
-from opacc_ray.lake.filter_parser import Condition, columns_of
-from opacc_ray.lake.filters import Bounds, check_filter, may_keep
+from opacc_ray.lake.filters import Bounds, Condition, Fields, check_types, columns_of, may_keep
 from opacc_ray.lake.logical_schema import (
     FIELD_ID,
     Layout,
     Placed,
+    chain_of,
     common_type,
-    conformed,
     default_of,
-    keeps_order,
+    is_text,
+    no_column,
     numbered,
     place,
     plain,
     rebuilt,
 )
-from opacc_ray.lake.parquet_io import leaves_of, metadata_of, pa, to_numpy, unless_valid
+from opacc_ray.lake.parquet_io import leaves_of, metadata_of, pa, schema_of, unless_valid
 from opacc_ray.lake.store import Entry, Store
 
 log = logging.getLogger(__name__)
 
-Chains = dict[str, list[Any]]
-"""The fields of each column of a table, from the top level down to the column itself."""
-
-
-class Statistics(NamedTuple):
-    """What a footer states of a column in a row group."""
-
-    least: Any = None  # Python value; None: unknown
-    most: Any = None
-    may_be_null: bool = True
-    may_have_values: bool = True
+"""The field of each column, with its type in the whole pool."""
 
 
 class FileFooter(NamedTuple):
@@ -50,18 +39,19 @@ class FileFooter(NamedTuple):
     entry: Entry
     source: str  # its URI
     schema: Any  # pyarrow.Schema, with the numbers of its columns if the table has them
+    columns: Mapping[str, Placed]  # that are read; without a table, each has no field but the file's
     constants: Constants
     rows: NDArray[np.int64]  # (G,) of each row group
     sizes: NDArray[np.int64]  # (G,) bytes of the columns that are read
-    statistics: Mapping[str, list[Statistics]]  # (G,) of each column of the filter that has some
+    kept: NDArray[np.bool_]  # (G,) whether rows may meet the filter, by the file's own types
 
 
 class _Columns(NamedTuple):
-    """The columns of files with one schema."""
+    """The columns of files with one schema, of which there are few."""
 
     schema: Any  # pyarrow.Schema, with the numbers of its columns if the table has them
-    leaves: Sequence[int]  # numbers of the columns without fields that are read
-    filtered: Mapping[str, int]  # those of the filter's columns, but for lists
+    placed: dict[str, Placed]
+    leaves: dict[str, list[int]]  # numbers in the file of the columns without fields that are, or belong to, each
 
 
 class FooterReader:
@@ -69,47 +59,40 @@ class FooterReader:
 
     Parameters
     ----------
-    wanted : columns that are read, with those of the filter
-    filtered : the latter
+    names : columns that are read
+    counted : of these, the columns whose bytes are counted
     """
 
-    def __init__(self, store: Store, found: Found, wanted: Sequence[str], filtered: Sequence[str]) -> None:
-        self._store, self._found = store, found
-        self._wanted, self._filtered = wanted, filtered
-        self._columns: dict[bytes, _Columns] = {}  # by schema: most files have the same
+    def __init__(
+        self, store: Store, found: Found, names: Sequence[str], counted: Sequence[str], condition: Condition
+    ) -> None:
+        self._store, self._found, self._condition = store, found, condition
+        self._names, self._counted = names, counted
+        self._columns: dict[bytes, _Columns] = {}  # by schema
 
     def read(self, entry: Entry) -> FileFooter:
         """Return what the footer of a file states; raises DataError if there is none."""
-        source = self._store.uri_of(entry.key)
+        source, constants = self._store.uri_of(entry.key), self._found.constants.get(entry.key, ())
         with self._store.open_entry(entry) as file, readable(source):
             metadata = metadata_of(self._store, entry, file)
-            schema = metadata.schema.to_arrow_schema().remove_metadata()
-            known = schema.serialize().to_pybytes()
-            if known not in self._columns:
-                self._columns.setdefault(known, self._columns_of(metadata, schema, source))
-            columns = self._columns[known]
+            columns = self._columns_of(metadata, source)
+            leaves = {leaf for name in self._counted for leaf in columns.leaves[name]}
             groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-            sizes = [sum(group.column(leaf).total_compressed_size for leaf in columns.leaves) for group in groups]
-            return FileFooter(
-                entry,
-                source,
-                columns.schema,
-                self._found.constants.get(entry.key, ()),
-                np.array([group.num_rows for group in groups], dtype=np.int64),
-                np.array(sizes, dtype=np.int64),
-                {
-                    name: [statistics_of(group.column(leaf)) for group in groups]
-                    for name, leaf in columns.filtered.items()
-                },
-            )
+            sizes = [sum(group.column(leaf).total_compressed_size for leaf in leaves) for group in groups]
+            rows = np.array([group.num_rows for group in groups], dtype=np.int64)
+            kept = (rows > 0) & self._kept(metadata, columns, dict(constants))
+            num_bytes = np.array(sizes, dtype=np.int64)
+            return FileFooter(entry, source, columns.schema, columns.placed, constants, rows, num_bytes, kept)
 
-    def _columns_of(self, metadata: Any, schema: Any, source: str) -> _Columns:
-        schema = self._numbered(schema, source)
-        paths = {name: self._path_in(schema, name) for name in self._wanted}
-        leaves = leaves_of(metadata, [path for path in paths.values() if path])
-        found = {leaf: metadata.schema.column(leaf) for leaf in leaves}
-        own = {column.path: leaf for leaf, column in found.items() if not column.max_repetition_level}
-        return _Columns(schema, leaves, {name: own[paths[name]] for name in self._filtered if paths[name] in own})
+    def _columns_of(self, metadata: Any, source: str) -> _Columns:
+        schema = schema_of(metadata).remove_metadata()
+        content = schema.serialize().to_pybytes()
+        if content not in self._columns:
+            own = self._numbered(pa.schema(rebuilt(schema, _with_plain_json)), source)
+            placed = {name: self._placed(name, own) for name in self._names}
+            leaves = {name: leaves_of(metadata, [".".join(column.path)]) for name, column in placed.items()}
+            self._columns.setdefault(content, _Columns(own, placed, leaves))
+        return self._columns[content]
 
     def _numbered(self, schema: Any, source: str) -> Any:
         """Return the schema of a file; raises DataError if it has no numbers, and the table none for its names."""
@@ -123,11 +106,55 @@ class FooterReader:
         numbers = {path: str(number) for path, number in self._found.imported.items()}
         return pa.schema(rebuilt(schema, lambda field, path: numbered(field, numbers.get(path))))
 
-    def _path_in(self, schema: Any, name: str) -> str:
-        """Return the path of a column in a file, with dots; empty if the file lacks it."""
-        if self._found.schema is None:
-            return ".".join(field.name for field in chain_of(schema, name))
-        return ".".join(place(name, chain_of(self._found.schema, name), schema).path)
+    def _placed(self, name: str, schema: Any) -> Placed:
+        if self._found.schema is not None:
+            return place(name, chain_of(self._found.schema, name), schema)
+        chain = chain_of(schema, name)
+        return Placed(name, None, tuple(field.name for field in chain), chain[-1] if chain else None)
+
+    def _kept(self, metadata: Any, columns: _Columns, constants: Mapping[str, Any]) -> NDArray[np.bool_]:
+        """Return which row groups may have rows that the filter keeps, (G,); all if it does not fit a type."""
+        filtered = [columns.placed[name] for name in columns_of(self._condition)]
+        values = {own.name: constants.get(own.name, default_of(own.wanted)) for own in filtered if not own.path}
+        table = pa.table({name: pa.nulls(1) if own is None else pa.repeat(own, 1) for name, own in values.items()})
+        bounds = {own.name: bounds_of(metadata, own, columns.leaves[own.name]) for own in filtered if own.path}
+        known = {name: own for name, own in bounds.items() if own is not None}
+        try:
+            return may_keep(self._condition, known, table, metadata.num_row_groups)
+        except DataError:
+            return np.ones(metadata.num_row_groups, dtype=bool)
+
+
+def bounds_of(metadata: Any, column: Placed, leaves: Sequence[int]) -> Bounds | None:
+    """Return the bounds of a column in each row group of a file; None for lists, structs and other types of Arrow."""
+    if column.own.type.num_fields or len(leaves) != 1 or isinstance(column.own.type, pa.BaseExtensionType):
+        return None
+    chunks = [metadata.row_group(group).column(leaves[0]) for group in range(metadata.num_row_groups)]
+    found = [chunk.statistics if chunk.is_stats_set else None for chunk in chunks]
+    nulls = [own.null_count if own is not None and own.has_null_count else None for own in found]
+    kind = getattr(column.own.type, "value_type", column.own.type)
+    try:
+        least, most = (pa.array([_limit(own, name) for own in found], kind) for name in ("min", "max"))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return None
+    return Bounds(
+        least,
+        most,
+        np.array([num != 0 for num in nulls]),
+        np.array([num is None or num < chunk.num_values for num, chunk in zip(nulls, chunks, strict=True)]),
+    )
+
+
+def _limit(statistics: Any, name: str) -> Any:
+    """Return a limit that the statistics of a column chunk state, None if there is none."""
+    with suppress(ValueError, OverflowError, NotImplementedError):  # dates beyond those of Python
+        return getattr(statistics, name) if statistics is not None and statistics.has_min_max else None
+    return None
+
+
+def _with_plain_json(field: Any, path: str) -> Any:
+    """Return a field of JSON as one of text."""
+    return field.with_type(field.type.storage_type) if isinstance(field.type, pa.JsonType) else field
 
 
 def _is_numbered(schema: Any) -> bool:
@@ -139,36 +166,26 @@ def readable(source: str) -> AbstractContextManager[None]:
     return unless_valid(f"{source} is not valid Parquet", "; write it again, or remove it")
 
 
-def chains_in(schema: Any, names: Sequence[str], condition: Condition, source: str) -> Chains:
-    """Return the fields of each column in a schema; raises DataError if it lacks one, or the filter does not fit."""
-    chains = {name: chain_of(schema, name) for name in names}
-    missing = next((name for name, chain in chains.items() if not chain), None)
-    if missing is not None:
-        raise no_column(source, missing, schema)
-    _check_types(condition, chains)
-    return chains
-
-
-def common_chains(files: Sequence[FileFooter], names: Sequence[str], condition: Condition, what: str) -> Chains:
-    """Return the fields of each column of plain files, with a type for all files; warns of files that lack one.
+def common_fields(files: Sequence[FileFooter], names: Sequence[str], condition: Condition, what: str) -> Fields:
+    """Return the field of each column of plain files, with a type for all files; warns of files that lack one.
 
     Raises DataError if all files lack a column, its types have no common one, or the filter does not fit.
     """
-    chains = {name: _common_chain(files, name, what) for name in names} if files else {}
+    fields = {name: _common_field(files, name, what) for name in names} if files else {}
     if files:
-        _check_types(condition, chains)
-    return chains
+        check_types(condition, fields)
+    return fields
 
 
-def _common_chain(files: Sequence[FileFooter], name: str, what: str) -> list[Any]:
-    own = [(file, chain_of(file.schema, name), dict(file.constants).get(name)) for file in files]
-    there = [(file, chain, constant) for file, chain, constant in own if chain or constant is not None]
+def _common_field(files: Sequence[FileFooter], name: str, what: str) -> Any:
+    own = [(file, file.columns[name].own, dict(file.constants).get(name)) for file in files]
+    there = [(file, field, constant) for file, field, constant in own if field is not None or constant is not None]
     if not there:
         constants = [pa.field(key, value.type) for key, value in files[0].constants]
         raise no_column(files[0].source, name, pa.schema([*files[0].schema, *constants]))
     common: Any = pa.null()
-    for file, chain, constant in there:
-        kind: Any = plain(chain[-1].type) if chain else getattr(constant, "type", None)
+    for file, field, constant in there:
+        kind: Any = getattr(constant, "type", None) if field is None else plain(field.type)
         wider = common_type(common, kind)
         if wider is None:
             raise DataError(
@@ -177,97 +194,41 @@ def _common_chain(files: Sequence[FileFooter], name: str, what: str) -> list[Any
             )
         common = wider
     if len(there) < len(files):
-        lacking = [file.entry.key for file, chain, constant in own if not chain and constant is None]
+        lacking = [file.entry.key for file, field, constant in own if field is None and constant is None]
         named = shortened(", ".join(lacking[:3]), 200)
         log.warning(
             "%s of %s files of the %s lack the column %r, which is null there: %s",
             *(len(lacking), len(files), what, name, named),
         )
-    fields = next((chain for _, chain, _ in there if chain), [pa.field(name, common)])
-    return [*(pa.field(field.name, pa.null()) for field in fields[:-1]), pa.field(fields[-1].name, common)]
-
-
-def _check_types(condition: Condition, chains: Mapping[str, Sequence[Any]]) -> None:
-    check_filter(condition, pa.schema({name: chains[name][-1].type for name in columns_of(condition)}))
+    return pa.field(next((field.name for _, field, _ in there if field is not None), name), common)
 
 
 def pieces_of(
-    files: Sequence[FileFooter], chains: Chains, condition: Condition
+    files: Sequence[FileFooter], fields: Fields, condition: Condition
 ) -> tuple[list[Piece], list[tuple[int, int]]]:
     """Return the row groups that may have rows which the filter keeps, and the rows and bytes of each."""
-    layouts: dict[int, Layout] = {}  # by schema, of which there are few
+    layouts: dict[int, Layout] = {}  # by the columns of a schema, of which there are few
     pieces, sizes = [], []
     for file in files:
-        if id(file.schema) not in layouts:
-            layouts[id(file.schema)] = tuple(place(name, chain, file.schema) for name, chain in chains.items())
-        layout = layouts[id(file.schema)]
-        kept = _groups_kept(condition, file, layout) & (file.rows > 0)
+        if id(file.columns) not in layouts:
+            placed = (
+                own if own.wanted is not None else own._replace(wanted=fields[name])
+                for name, own in file.columns.items()
+            )
+            layouts[id(file.columns)] = tuple(placed)
+        layout = layouts[id(file.columns)]
+        kept = file.kept if _has_types(file, layout, condition) else file.rows > 0
         for group in np.flatnonzero(kept).tolist():
             pieces.append(Piece(file.entry, group, group + 1, file.constants, layout))
             sizes.append((int(file.rows[group]), int(file.sizes[group])))
     return pieces, sizes
 
 
-def _groups_kept(condition: Condition, file: FileFooter, layout: Layout) -> NDArray[np.bool_]:
-    """Return which row groups of a file may have rows that the filter keeps."""
-    bounds, constants, size = {}, dict(file.constants), len(file.rows)
-    filtered = set(columns_of(condition))
-    for column in layout if size else ():
-        kind = column.wanted.type
-        if column.name in file.statistics:
-            bounds[column.name] = bounds_of(file.statistics[column.name], column)
-        elif column.name in filtered and not column.path:
-            value = constants.get(column.name, default_of(column.wanted))
-            value = pa.scalar(None, kind) if value is None else value
-            bounds[column.name] = constant_bounds([value] * size, kind)
-    return may_keep(condition, {name: own for name, own in bounds.items() if own is not None}, size)
-
-
-def statistics_of(chunk: Any) -> Statistics:
-    """Return the statistics of a column chunk of a Parquet file."""
-    found = chunk.statistics if chunk.is_stats_set else None
-    if found is None:
-        return Statistics()
-    least = most = None
-    if found.has_min_max:
-        with suppress(ValueError, OverflowError, NotImplementedError):  # dates beyond those of Python
-            least, most = found.min, found.max
-    num_nulls = found.null_count if found.has_null_count else None
-    return Statistics(least, most, num_nulls != 0, num_nulls is None or num_nulls < chunk.num_values)
-
-
-def bounds_of(statistics: Sequence[Statistics], column: Placed) -> Bounds | None:
-    """Return the bounds of a column in each row group of a file; None if its conversion changes their order."""
-    kind = getattr(column.own.type, "value_type", column.own.type)
-    if not keeps_order(kind, column.wanted.type):
-        return None
-    own = column.own.with_type(kind)
-    limits = [_array([getattr(each, name) for each in statistics], kind) for name in ("least", "most")]
-    try:
-        least, most = (conformed(limit, own, column.wanted) for limit in limits)
-    except pa.ArrowInvalid:  # a value that the common type cannot hold: reading it says so
-        return None
-    nulls, values = ([getattr(each, name) for each in statistics] for name in ("may_be_null", "may_have_values"))
-    return Bounds(least, most, np.array(nulls), np.array(values))
-
-
-def constant_bounds(values: Sequence[Any], kind: Any) -> Bounds:
-    """Return the bounds of columns with one value for each part: Arrow scalars, or None where that is unknown."""
-    there = np.array([value is not None for value in values], dtype=bool)
-    column = pa.concat_arrays(
-        [pa.nulls(1, kind) if value is None else pa.repeat(value.cast(kind), 1) for value in values]
-    )
-    null = to_numpy(column.is_null())
-    return Bounds(column, column, null | ~there, ~null | ~there, may_be_nan=not there.all())
-
-
-def _array(values: Sequence[Any], kind: Any) -> Any:
-    kind = pa.string() if is_text(kind) else kind
-    return pa.concat_arrays([_one(value, kind) for value in values])
-
-
-def _one(value: Any, kind: Any) -> Any:
-    if value is not None:
-        with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-            return pa.repeat(pa.scalar(value, kind), 1)
-    return pa.nulls(1, kind)
+def _has_types(file: FileFooter, layout: Layout, condition: Condition) -> bool:
+    """Return whether the columns of the filter have the pool's types in a file."""
+    filtered, constants = columns_of(condition), dict(file.constants)
+    for name, wanted, path, own in layout:
+        kind = own.type if path else getattr(constants.get(name), "type", wanted.type)
+        if name in filtered and kind != wanted.type and not (is_text(kind) and is_text(wanted.type)):
+            return False
+    return True

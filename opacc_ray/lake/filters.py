@@ -1,29 +1,277 @@
-"""Evaluation of a filter: which rows of a table it keeps, and which parts of a table may have such rows.
+"""The filter of a table: its language, the rows that it keeps, and the row groups of a file that may have such rows.
 
 Numbers are compared exactly with whole numbers and decimals. They are rounded to the type of floating-point columns,
 where NaN is greater than every number. Comparisons with a null follow the three-valued logic of SQL, also for nulls in
 a folder's name or a column that a file lacks. A row is left out if its condition is unknown.
 
-The language of filters is in :mod:`opacc_ray.lake.filter_parser`.
+A filter is a condition on columns, which is parsed, never run as code:
+
+    condition  = all { "or" all }
+    all        = one { "and" one }
+    one        = "not" one | "(" condition ")" | comparison
+    comparison = operand ("=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
+               | operand [ "not" ] "in" "(" value { "," value } ")"
+               | operand [ "not" ] "between" value "and" value
+               | operand [ "not" ] "like" text [ "escape" text ]
+               | operand "is" [ "not" ] "null"
+    operand    = column | "cast" "(" column "as" type ")"
+    column     = part { "." part },  part = name | `any name`
+    type       = bigint | double | varchar | date | timestamp
+    value      = number | text | true | false | date text | timestamp text
+    text       = 'text' | "text"
+
+Words may be in capitals. A quote inside a text is doubled. A part after a dot is a field of a struct. Dates and times
+are texts such as '2026-01-31', which are converted to the column's type. A time without a zone is in UTC.
+
+    split = 'test' and (score >= 0.5 or score is null) and meta.country not in ('NL', 'BE')
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import time
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import reduce
 from math import floor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake.columns import DIGITS, column_at, id_texts, is_text
-from opacc_ray.lake.filter_parser import ALL, Combined, Comparison, Condition, Typed, Value
-from opacc_ray.lake.parquet_io import pa, pc, to_numpy
+from opacc_ray.errors import DataError, SpecError, shortened
+from opacc_ray.lake.examples import Batch, Rules
+from opacc_ray.lake.logical_schema import DIGITS, chain_of, column_at, id_texts, is_text, no_column, selected
+from opacc_ray.lake.parquet_io import pa, pc, taken, to_numpy
+from opacc_ray.lake.store import Entry
+
+
+class Typed(NamedTuple):
+    """A date or a timestamp that is written with its type."""
+
+    kind: str
+    text: str
+
+
+Value = str | Decimal | bool | Typed
+
+Fields = dict[str, Any]
+"""Columns by their names, as fields of an Arrow schema."""
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")"
+    r"|(?P<name>(?:[^\W\d]\w*|`[^`]+`)(?:\.(?:[^\W\d]\w*|`[^`]+`))*)|(?P<sign><=|>=|==|!=|<>|[=<>(),]))"
+)
+_WORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
+_SIGNS = {"=": "==", "<>": "!="}
+_OPPOSITE = {"==": "!=", "<": ">=", ">": "<=", "null": "not null", "like": "not like"}
+_OPPOSITE |= dict(zip(_OPPOSITE.values(), _OPPOSITE, strict=True))
+_TYPES = {"bigint": "bigint", "int": "bigint", "integer": "bigint", "long": "bigint", "double": "double"}
+_TYPES |= {"float": "double", "varchar": "varchar", "string": "varchar", "text": "varchar"}
+_TYPES |= {"date": "date", "timestamp": "timestamp"}
+
+_MAX_DEPTH = 50
+_MAX_DIGITS = 400  # before or after the point: more than any column has
+
+
+class Comparison(NamedTuple):
+    """A comparison ``column operator value``; the operator is a sign, "like", "null", or "not" with one of these."""
+
+    column: str
+    operator: str
+    value: Value = ""
+    cast: str | None = None  # the type that the column is converted to
+
+
+class Combined(NamedTuple):
+    """Conditions joined by "and" or "or"."""
+
+    word: str
+    parts: tuple["Condition", ...]
+
+
+Condition = Comparison | Combined
+
+ALL = Combined("and", ())  # the condition that every row meets
+
+
+def parse_filter(text: str | None, key: str = "pool.filter") -> Condition:
+    """Parse a filter, or return ``ALL`` if there is none; raises SpecError with the place of a mistake."""
+    return _Parser(text, key).whole() if text else ALL
+
+
+def columns_of(condition: Condition) -> tuple[str, ...]:
+    """Return the columns of a condition, each once."""
+    if isinstance(condition, Comparison):
+        return (condition.column,)
+    return tuple(dict.fromkeys(name for part in condition.parts for name in columns_of(part)))
+
+
+def needed_of(condition: Condition) -> tuple[Condition, ...]:
+    """Return the conditions that are joined by "and" at the top level."""
+    if isinstance(condition, Combined) and condition.word == "and":
+        return tuple(inner for part in condition.parts for inner in needed_of(part))
+    return (condition,)
+
+
+def negated(condition: Condition) -> Condition:
+    """Return the condition that is true where this one is false, and unknown where it is unknown."""
+    if isinstance(condition, Comparison):
+        return condition._replace(operator=_OPPOSITE[condition.operator])
+    return Combined("or" if condition.word == "and" else "and", tuple(map(negated, condition.parts)))
+
+
+class _Parser:
+    """Recursive-descent parser of one filter."""
+
+    def __init__(self, text: str, key: str) -> None:
+        self._key, self._text = key, text
+        self._tokens = self._split()  # kind, text and first character of each
+        self._place = self._depth = 0
+
+    def whole(self) -> Condition:
+        found = self._any()
+        if self._place < len(self._tokens):
+            raise self._error("and, or, or the end")
+        return found
+
+    def _split(self) -> list[tuple[str, str, int]]:
+        tokens, place, text = [], 0, self._text
+        while text[place:].strip():
+            match = _TOKEN.match(text, place)
+            if match is None:
+                raise SpecError(f"{self._key}: cannot parse {shortened(text[place:], 30)!r} in {shortened(text, 80)!r}")
+            kind = match.lastgroup or ""
+            word, start, place = match[kind], match.start(kind), match.end()
+            if kind == "name" and word.lower() in _WORDS:
+                kind, word = "word", word.lower()
+            tokens.append((kind, word, start))
+        return tokens
+
+    def _error(self, wanted: str) -> SpecError:
+        _, word, start = ("", "", len(self._text)) if self._place == len(self._tokens) else self._tokens[self._place]
+        found = f"{shortened(word, 30)!r}" if word else "its end"
+        before = shortened(self._text[:start].strip(), 80)
+        return SpecError(f"{self._key}: expected {wanted} after {before!r}, found {found}")
+
+    def _take(self, kind: str, *words: str, before: str = "") -> str | None:
+        """Take the next token if it has the kind, is one of the words and stands ``before`` a kind or sign.
+
+        Names match in any case. Returns None if the token is another one.
+        """
+        following = [*self._tokens[self._place : self._place + 2], ("", "", 0), ("", "", 0)]
+        (found, word, _), (next_kind, next_word, _) = following[:2]
+        word = word.lower() if words and kind == "name" else word
+        if found != kind or (words and word not in words) or (before and before not in (next_kind, next_word)):
+            return None
+        self._place += 1
+        return word
+
+    def _need(self, what: str, kind: str, *words: str) -> str:
+        found = self._take(kind, *words)
+        if found is None:
+            raise self._error(what)
+        return found
+
+    def _any(self) -> Condition:
+        return self._joined("or", lambda: self._joined("and", self._one))
+
+    def _joined(self, word: str, part: Callable[[], Condition]) -> Condition:
+        parts = [part()]
+        while self._take("word", word):
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else Combined(word, tuple(parts))
+
+    def _one(self) -> Condition:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise SpecError(f"{self._key} is nested more than {_MAX_DEPTH} levels deep; simplify it")
+        if self._take("word", "not"):
+            found = negated(self._one())
+        elif self._take("sign", "("):
+            found = self._any()
+            self._need("')'", "sign", ")")
+        else:
+            found = self._comparison()
+        self._depth -= 1
+        return found
+
+    def _comparison(self) -> Condition:
+        left = self._operand()
+        is_null = self._take("word", "is")
+        is_negated = self._take("word", "not")
+        if is_null:
+            self._need("null", "word", "null")
+            found: Condition = left._replace(operator="null")
+        elif self._take("word", "in"):
+            parts = tuple(left._replace(operator="==", value=value) for value in self._values())
+            found = Combined("or", parts)
+        elif self._take("name", "between"):
+            least, _, most = self._value(), self._need("and", "word", "and"), self._value()
+            found = Combined("and", (left._replace(operator=">=", value=least), left._replace(value=most)))
+        elif self._take("name", "like"):
+            found = left._replace(operator="like", value=self._pattern())
+        elif is_negated:
+            raise self._error("in, between or like")
+        else:
+            wanted = "one of = != < <= > >=, in, between, like, or is null"
+            sign = self._need(wanted, "sign", *_SIGNS, *_OPPOSITE)
+            return left._replace(operator=_SIGNS.get(sign, sign), value=self._value())
+        return negated(found) if is_negated else found
+
+    def _operand(self) -> Comparison:
+        """Return a column, with the operator that :meth:`_comparison` replaces."""
+        if not self._take("name", "cast", before="("):
+            return Comparison(self._column(), "<=")
+        self._need("'('", "sign", "(")
+        column = self._column()
+        self._need("as", "name", "as")
+        kind = _TYPES[self._need("a type: bigint, double, varchar, date or timestamp", "name", *_TYPES)]
+        self._need("')'", "sign", ")")
+        return Comparison(column, "<=", cast=kind)
+
+    def _column(self) -> str:
+        return self._need("a column", "name").replace("`", "")
+
+    def _values(self) -> tuple[Value, ...]:
+        self._need("'('", "sign", "(")
+        found = [self._value()]
+        while self._take("sign", ","):
+            found.append(self._value())
+        self._need("',' or ')'", "sign", ")")
+        return tuple(found)
+
+    def _value(self) -> Value:
+        if (number := self._take("number")) is not None:
+            exponent = re.search(r"[eE][-+]?0*(\d+)", number)
+            if len(number) > _MAX_DIGITS or (exponent and len(exponent[1]) > 3):
+                raise SpecError(f"{self._key}: {shortened(number, 30)} has more digits than any column; use fewer")
+            return Decimal(number)
+        if (kind := self._take("name", "date", "timestamp", before="text")) is not None:
+            return Typed(kind, self._text_of("text"))
+        wanted = "a number, a text in quotes, true or false"
+        if self._tokens[self._place : self._place + 1] and self._tokens[self._place][0] == "text":
+            return self._text_of(wanted)
+        return self._need(wanted, "word", "true", "false") == "true"
+
+    def _text_of(self, what: str) -> str:
+        text = self._need(what, "text")
+        return text[1:-1].replace(text[0] * 2, text[0])
+
+    def _pattern(self) -> str:
+        r"""Return a pattern of "like" in which a backslash precedes each %, _ and \ that stands for itself."""
+        pattern = self._text_of("a text in quotes").replace("\\", "\\\\")
+        if self._take("name", "escape"):
+            mark = self._text_of("one character in quotes")
+            mark = mark.replace("\\", "\\\\")
+            pattern = re.sub(re.escape(mark) + r"(\\\\|.)", _escaped, pattern, flags=re.DOTALL) if mark else pattern
+        return pattern
+
+
+def _escaped(match: re.Match[str]) -> str:
+    own = cast(str, match[1])
+    return f"\\{own}" if own in ("%", "_") else own
+
 
 _OPERATORS = {
     "==": ("equal", False),
@@ -36,17 +284,13 @@ _OPERATORS = {
 """Arrow's function for each operator, and whether its result is negated."""
 
 
-_LAST = "\U0010ffff"  # no text is greater than one that ends with it, after the same beginning
-
-
 class Bounds(NamedTuple):
-    """What is known of a column in each of N parts of a table, such as row groups or files."""
+    """What is known of a column in each of N parts of a table, such as row groups."""
 
     least: Any  # Arrow array (N,): no value is less; null if unknown, or if there is no value
     most: Any  # the same: no value is greater
     may_be_null: NDArray[np.bool_]  # (N,) whether a row may be null
     may_have_values: NDArray[np.bool_]  # (N,) whether a row may be another value
-    may_be_nan: bool = True  # whether floating-point columns may have NaN, which bounds leave out
 
 
 def check_filter(condition: Condition, schema: Any) -> None:
@@ -65,44 +309,47 @@ def rows_kept(condition: Condition, table: Any) -> NDArray[np.bool_]:
     return to_numpy(pc.fill_null(_truth(condition, table), False))
 
 
-def may_keep(condition: Condition, bounds: Mapping[str, Bounds], num_parts: int) -> NDArray[np.bool_]:
-    """Return which parts of a table may have rows that a condition keeps, (N,); columns without bounds may be anything.
+def may_keep(condition: Condition, bounds: Mapping[str, Bounds], constants: Any, num_parts: int) -> NDArray[np.bool_]:
+    """Return which parts of a table may have rows that a condition keeps, (N,).
+
+    Parameters
+    ----------
+    bounds : of columns in each part; a column without bounds may have any values
+    constants : table of one row, with the columns that have one value in all parts
 
     Raises DataError as :func:`rows_kept`.
     """
     if isinstance(condition, Combined):
-        found = [may_keep(part, bounds, num_parts) for part in condition.parts]
-        if condition.word == "and":
-            return np.logical_and.reduce([np.ones(num_parts, dtype=bool), *found])
-        return np.logical_or.reduce(found)
-    own = bounds.get(condition.column)
-    if own is None:
+        parts = [may_keep(part, bounds, constants, num_parts) for part in condition.parts]
+        if condition.word == "or":
+            return np.logical_or.reduce(parts)
+        return np.logical_and.reduce([np.ones(num_parts, dtype=bool), *parts])
+    if condition.column in constants.column_names:
+        return np.repeat(rows_kept(condition, constants), num_parts)
+    if condition.column not in bounds:
         return np.ones(num_parts, dtype=bool)
+    own = bounds[condition.column]
     if condition.operator == "null":
         return own.may_be_null
-    if condition.operator == "not null" or condition.cast:
-        return own.may_have_values
-    return own.may_have_values & _in_range(condition, own)
+    is_unbounded = condition.cast or condition.operator.endswith(("null", "like"))
+    return own.may_have_values if is_unbounded else own.may_have_values & _in_range(condition, own)
 
 
 def _in_range(condition: Comparison, own: Bounds) -> NDArray[np.bool_]:
     """Return where a value between the bounds may meet a comparison."""
-    name, operator, value, _ = condition
 
-    def may(column: Any, sign: str, limit: Value = value) -> NDArray[np.bool_]:
-        return to_numpy(pc.fill_null(_compared(_comparable(column), sign, limit, name), True))
+    def may(limit: Any, sign: str) -> NDArray[np.bool_]:
+        return to_numpy(
+            pc.fill_null(_truth(condition._replace(operator=sign), pa.table({condition.column: limit})), True)
+        )
 
-    is_floating = pa.types.is_floating(own.least.type) and own.may_be_nan
-    if operator == "like":
-        assert isinstance(value, str)
-        beginning = value.partition("%")[0].partition("_")[0].partition("\\")[0]
-        return may(own.most, ">=", beginning) & may(own.least, "<=", beginning + _LAST)
+    operator = condition.operator
     if operator == "==":
         return may(own.least, "<=") & may(own.most, ">=")
     if operator in ("<", "<="):
         return may(own.least, operator)
-    if operator == "not like" or is_floating:
-        return np.ones(len(own.least), dtype=bool)
+    if pa.types.is_floating(own.most.type):  # bounds leave out NaN, which is greater than every number
+        return np.ones(len(own.most), dtype=bool)
     return may(own.most, operator) if operator in (">", ">=") else may(own.least, "!=") | may(own.most, "!=")
 
 
@@ -242,3 +489,44 @@ def _time(text: str, kind: Any) -> Any:
                     return found.cast(kind)
                 return found
     raise ValueError(text)
+
+
+# -- the columns and rows of a table --------------------------------------------------------------------------
+
+
+def fields_in(schema: Any, names: Sequence[str], condition: Condition, source: str) -> Fields:
+    """Return the field of each column in a schema; raises DataError if it lacks one, or the filter does not fit."""
+    chains = {name: chain_of(schema, name) for name in names}
+    missing = next((name for name, chain in chains.items() if not chain), None)
+    if missing is not None:
+        raise no_column(source, missing, schema)
+    fields = {name: chain[-1] for name, chain in chains.items()}
+    check_types(condition, fields)
+    return fields
+
+
+def check_types(condition: Condition, fields: Fields) -> None:
+    """Raise SpecError if a condition does not fit the types of its columns, each a field by its name."""
+    check_filter(condition, pa.schema({name: fields[name].type for name in columns_of(condition)}))
+
+
+def wanted_columns(rules: Rules, condition: Condition) -> tuple[str, ...]:
+    """Return all columns that are read, including those of the filter."""
+    return tuple(dict.fromkeys([*rules.columns.names, *columns_of(condition)]))
+
+
+def check_columns(schema: Any, rules: Rules, source: str, what: str) -> None:
+    """Raise DataError unless a schema has the columns that are read; SpecError if the filter is not valid."""
+    condition = parse_filter(rules.filter, f"{what}.filter")
+    fields_in(schema, (*wanted_columns(rules, condition), *rules.slices), condition, source)
+
+
+def kept_rows(entry: Entry, table: Any, rules: Rules, source: str, start: int = 0) -> Iterator[Batch]:
+    """Yield the rows of a table in memory that the filter keeps, numbered from ``start``, with the rules' columns.
+
+    Raises DataError unless the table has these columns; errors call it ``source``.
+    """
+    check_columns(table.schema, rules, source, "pool")
+    rows = np.flatnonzero(rows_kept(parse_filter(rules.filter), table))
+    if len(rows):
+        yield Batch(entry, start + rows, taken(selected(table, rules.columns.names), rows))

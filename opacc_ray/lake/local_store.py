@@ -41,10 +41,6 @@ class LocalStore(Store):
     def uri(self) -> str:
         return self.root.rstrip("/")
 
-    @property
-    def patience(self) -> float:
-        return 0.01  # in which a disk serves a hundred small files, and a shared file system a few
-
     def read(self, key: str) -> bytes:
         with self._opened(key) as file:
             return file.read()
@@ -62,10 +58,6 @@ class LocalStore(Store):
         if listed and (tags != {listed.tag} or len(content) != stop - start):
             raise changed(self.uri_of(key), "its modification time or its size differs")
         return whole_range(content, start, stop, self.uri_of(key))
-
-    def size(self, key: str) -> int:
-        with self._explained("read", key):
-            return os.stat(self._path(key)).st_size
 
     def write(self, key: str, data: bytes) -> None:
         with self._written(key, data) as temporary:
@@ -115,10 +107,6 @@ class LocalStore(Store):
                     return None
                 raise
         return Entry(key, status.st_size, _tag(status)) if stat.S_ISREG(status.st_mode) else None
-
-    def written(self, key: str) -> datetime:
-        with self._explained("read", key):
-            return datetime.fromtimestamp(os.stat(self._path(key)).st_mtime, UTC)
 
     def delete(self, key: str) -> None:
         with self._explained("delete", key), suppress(FileNotFoundError):

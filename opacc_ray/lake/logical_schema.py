@@ -4,15 +4,102 @@ A table format knows its own schema. Plain files have a common one: each column 
 all files exactly, or as floating-point numbers if some file has those. Columns are found in a file by number or
 physical name if the table gives them, else by name. Each batch is converted to the common schema. A column that a file
 lacks is null, or has the default of its table.
+
+A column has its name, ``struct.field`` if it is nested.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Context
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from opacc_ray.lake.columns import id_texts, is_binary, is_text
+from opacc_ray.errors import DataError, meant, shortened
 from opacc_ray.lake.parquet_io import is_list, is_view, lists_of, numbers, pa, pc, texts, to_numpy
+
+DIGITS = Context(prec=100)  # enough for every decimal of Arrow
+
+
+def chain_of(schema: Any, name: str) -> list[Any]:
+    """Return the fields of a column, ``name`` or ``struct.field``, from the top level down; empty if there is none.
+
+    A whole name comes first, so a column may have dots in its name.
+    """
+    first, _, rest = (name, "", "") if name in schema.names else name.partition(".")
+    if first not in schema.names:
+        return []
+    own = schema.field(schema.names.index(first))
+    inner = chain_of(own.type, rest) if rest and pa.types.is_struct(own.type) else []
+    return [own, *inner] if inner or first == name else []
+
+
+def no_column(source: str, name: str, there: Any) -> DataError:
+    """Return the error of a file that lacks a column; ``there`` is its Arrow schema, or the names of its columns."""
+    outer, _, last = name.rpartition(".")
+    inner = chain_of(there, outer) if outer and hasattr(there, "names") else []
+    names = list(getattr(inner[-1].type, "names", there.names) if inner else getattr(there, "names", there))
+    guess = f" ({near})" if (near := meant(last if inner else name, names)) else ""
+    return DataError(f"{source} has no column {name!r}{guess}; it has {shortened(', '.join(names), 200)}")
+
+
+def column_along(table: Any, path: Sequence[str]) -> Any:
+    """Return the column of a table or a batch at a path of names; a field of a struct that is null is null."""
+    column = table.column(table.schema.names.index(path[0]))
+    for name in path[1:]:
+        column = pc.struct_field(column, [column.type.names.index(name)])
+    return column
+
+
+def column_at(table: Any, name: str) -> Any:
+    """Return a column, ``name`` or ``struct.field``, of a table or a batch; None if it has none."""
+    chain = chain_of(table.schema, name)
+    return column_along(table, [field.name for field in chain]) if chain else None
+
+
+def selected(table: Any, names: Sequence[str]) -> Any:
+    """Return columns, as :func:`column_at` finds them, as a table with these names."""
+    return pa.table({name: column_at(table, name) for name in names})
+
+
+def id_texts(column: Any) -> Any:
+    """Return the one text of each value, as an Arrow array; None for a type whose values have none.
+
+    Equal values have equal texts, whatever the width, unit or scale of their type: UUIDs in lower case, bytes as
+    hexadecimal digits, times in ISO 8601 and UTC, decimals without zeros at the end.
+    """
+    types, kind = pa.types, column.type
+    if types.is_dictionary(kind):
+        return id_texts(column.cast(kind.value_type))
+    if types.is_null(kind) or types.is_integer(kind) or is_text(kind) or types.is_date(kind):
+        return column.cast(pa.large_string())
+    if types.is_timestamp(kind) or types.is_time(kind):
+        in_utc = column.cast(pa.timestamp(kind.unit, "UTC")) if types.is_timestamp(kind) and kind.tz else column
+        found = pc.replace_substring(in_utc.cast(pa.large_string()), " ", "T")
+        without_zeros = pc.replace_substring_regex(found, r"(\.\d*?)0+(Z?)$", r"\1\2")
+        return pc.replace_substring_regex(without_zeros, r"\.(Z?)$", r"\1")
+    if isinstance(kind, pa.UuidType):
+        return _as_texts(column, str)
+    if types.is_decimal(kind):
+        return _as_texts(column, lambda value: format(value.normalize(DIGITS), "f"))
+    return _as_texts(column, bytes.hex) if is_binary(kind) else None
+
+
+def _as_texts(column: Any, text_of: Callable[[Any], str]) -> Any:
+    return texts([None if value is None else text_of(value) for value in column.to_pylist()])
+
+
+def is_text(kind: Any) -> bool:
+    """Return whether a type is one of texts."""
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def is_binary(kind: Any) -> bool:
+    """Return whether a type is one of bytes."""
+    types = pa.types
+    plain = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return bool(plain or types.is_fixed_size_binary(kind))
+
 
 FIELD_ID = b"PARQUET:field_id"
 PHYSICAL_NAME = b"delta.columnMapping.physicalName"
@@ -25,7 +112,7 @@ class Placed(NamedTuple):
     """A column of a table in a file."""
 
     name: str  # as the spec has it
-    wanted: Any  # its field by the table
+    wanted: Any  # its field by the table, or in the whole pool
     path: tuple[str, ...] = ()  # in the file, or of the struct that lacks it; empty: the file lacks it
     own: Any = None  # its field by the file, or that of the struct
 
@@ -59,7 +146,7 @@ def with_default(field: Any, value: Any) -> Any:
 
 def default_of(field: Any) -> Any:
     """Return the Arrow scalar that a field is in files that lack it; None for null."""
-    data = (field.metadata or {}).get(_DEFAULT)
+    data = (getattr(field, "metadata", None) or {}).get(_DEFAULT)
     return None if data is None else pa.ipc.open_stream(pa.py_buffer(data)).read_next_batch().column(0)[0]
 
 
@@ -141,21 +228,18 @@ def common_type(first: Any, second: Any) -> Any:
         return _common_struct(first, second)
     if any(types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) for kind in both):
         return None
-    if all(map(is_binary, both)):
-        return pa.binary()
     if any(map(types.is_boolean, both)) and any(map(_is_number, both)):
         return common_type(*(pa.int8() if types.is_boolean(kind) else kind for kind in both))
-    if all(map(_is_number, both)):
-        return _common_number(first, second)
-    if all(types.is_date(kind) for kind in both):
-        return pa.date32()
-    if all(types.is_timestamp(kind) or types.is_date(kind) for kind in both):
+    if any(map(types.is_uint64, both)) and any(map(types.is_signed_integer, both)):
+        return pa.decimal128(20, 0)
+    if all(types.is_timestamp(kind) or types.is_date32(kind) for kind in both):
         zones = [kind.tz for kind in both if types.is_timestamp(kind) and kind.tz]
         return pa.timestamp(_finer(*both), "UTC" if zones else None)
-    if all(types.is_time(kind) for kind in both):
-        unit = _finer(*both)
-        return pa.time64(unit) if unit in ("us", "ns") else pa.time32(unit)
-    return None
+    schemas = [pa.schema([pa.field("", kind)]) for kind in both]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
 
 
 def _common_struct(first: Any, second: Any) -> Any:
@@ -164,34 +248,6 @@ def _common_struct(first: Any, second: Any) -> Any:
         known = fields.get(own.name, own.type)
         fields[own.name] = common_type(known, own.type)
     return None if None in fields.values() else pa.struct([*fields.items()])
-
-
-def _common_number(first: Any, second: Any) -> Any:
-    types, both = pa.types, (first, second)
-    if any(map(types.is_floating, both)):
-        is_float = all(map(types.is_floating, both))
-        return max(both, key=lambda kind: kind.bit_width) if is_float else pa.float64()
-    if any(map(types.is_decimal, both)):
-        parts = [(kind.precision - kind.scale, kind.scale) if types.is_decimal(kind) else (20, 0) for kind in both]
-        whole, scale = (max(own) for own in zip(*parts, strict=True))
-        return (
-            pa.decimal128(whole + scale, scale) if whole + scale <= 38 else pa.decimal256(min(76, whole + scale), scale)
-        )
-    signed = [kind for kind in both if types.is_signed_integer(kind)]
-    if len(signed) != 1:
-        return max(both, key=lambda kind: kind.bit_width)
-    [other] = (kind for kind in both if kind is not signed[0])
-    width = max(signed[0].bit_width, 2 * other.bit_width)
-    return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(width, pa.decimal128(20, 0))
-
-
-def keeps_order(own: Any, wanted: Any) -> bool:
-    """Return whether the conversion of a type keeps the order of its values, so that bounds may be converted."""
-    types = pa.types
-    if types.is_dictionary(own):
-        own = own.value_type
-    kinds = (_is_number, is_text, is_binary, lambda kind: types.is_timestamp(kind) or types.is_date(kind))
-    return own == wanted or any(same(own) and same(wanted) for same in kinds)
 
 
 def conformed(column: Any, own: Any, wanted: Any) -> Any:
@@ -283,8 +339,4 @@ def _has_text(kind: Any) -> bool:
 
 def _finer(first: Any, second: Any) -> str:
     """Return the finer unit of times; that of a date is a second."""
-    return max((getattr(kind, "unit", "s") for kind in (first, second)), key=lambda unit: _UNITS.index(_unit(unit)))
-
-
-def _unit(unit: str) -> str:
-    return unit if unit in _UNITS else "s"
+    return max((getattr(kind, "unit", "s") for kind in (first, second)), key=_UNITS.index)

@@ -1,7 +1,7 @@
-"""Outages of storage: a server that answered before and does not now is waited for, within a budget of time.
+"""Outages of storage: a server that does not answer is waited for, within a budget of time.
 
-A first request that gets no answer fails at once: often the address is wrong. Workers of a cluster wait for that one as
-well, since their driver has had answers. What waits for storage is no failed attempt of a shard.
+A first request fails at once where the address itself is wrong, as a name that does not exist. Workers of a cluster
+wait for that one as well, since their driver has had answers. What waits for storage is no failed attempt of a shard.
 """
 
 import logging
@@ -28,7 +28,7 @@ _lock, _down = threading.Lock(), dict[str, float]()
 
 
 def expect_answers() -> None:
-    """Wait for storage even if this process has had no answer yet."""
+    """Wait for every outage, even if this process has had no answer yet."""
     _answered.add("")
 
 
@@ -44,8 +44,13 @@ def patience() -> float:
     return found
 
 
-def answered(request: Callable[[], Result], place: str, is_outage: Callable[[BaseException | None], bool]) -> Result:
-    """Return what a request to a place does, which is made again while ``is_outage`` of the cause of its error."""
+def answered(
+    request: Callable[[], Result], place: str, is_outage: Callable[[BaseException | None, bool], bool]
+) -> Result:
+    """Return what a request to a place does, which is made again while there is an outage.
+
+    ``is_outage`` tells so by the cause of the error, and by whether the place answered before.
+    """
     begun, pause = time.monotonic(), PAUSE
     while True:
         try:
@@ -53,7 +58,7 @@ def answered(request: Callable[[], Result], place: str, is_outage: Callable[[Bas
         except StorageError as error:
             left = begun + patience() - time.monotonic()
             known = not _answered.isdisjoint(("", place))
-            if not (known and left > 0 and is_outage(error.__cause__)):
+            if left <= 0 or not is_outage(error.__cause__, known):
                 raise
             _begin(place, str(error), left)
             time.sleep(min(pause, left))

@@ -160,6 +160,11 @@ def footer_at(file: ObjectFile, footer_size: int | None = None) -> Footer:
     return Footer(pq.read_metadata(pa.BufferReader(arrow_owned(start_of_file + ending))), ending)
 
 
+def schema_of(metadata: Any) -> Any:
+    """Return the Arrow schema in which Arrow reads a file, with UUIDs; that of the metadata has them as plain bytes."""
+    return pq.ParquetFile(pa.BufferReader(b""), metadata=metadata, pre_buffer=False).schema_arrow
+
+
 def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]) -> Iterator[Any]:
     """Yield columns of a row group as record batches of about ``BATCH_BYTES``; raises as :func:`read_columns`.
 

@@ -4,20 +4,17 @@ A plan depends on the listing and on the files' own metadata alone, never on the
 same shards, batches and features. The formats are in :mod:`opacc_ray.lake.formats`.
 """
 
-import gc
 import hashlib
 import json
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.examples import BadItem, Batch, Example, Items, Limits, Piece, Plan, Rules, Shard
+from opacc_ray.lake.examples import BadItem, Batch, Example, Items, Limits, Plan, Rules, Shard, examples_of
 from opacc_ray.lake.formats import find_format
 from opacc_ray.lake.listing import find_files, readable_name
-from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
 
 log = logging.getLogger(__name__)
@@ -26,19 +23,6 @@ SHARD_BYTES = 256 << 20
 DEFAULTS = Rules()
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Pause the collection of garbage, which would traverse all entries of a large listing again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@_no_collection()
 def plan_shards(
     store: Store,
     kind: str,
@@ -65,12 +49,8 @@ def plan_shards(
     if found.ignored:
         log.warning("ignored in the %s %s: %s", what, store.uri, ", ".join(map(str, found.ignored)))
     cut = format.cut(store, found, rules, Limits(shard_size, shard_bytes), what)
-    shards = []
-    for number, parts in enumerate(cut.shards):
-        pieces = tuple(part for part in parts if isinstance(part, Piece))
-        entries = tuple(dict.fromkeys(part.entry if isinstance(part, Piece) else part for part in parts))
-        shards.append(Shard(number, entries, pieces))
-    plan = Plan(tuple(shards), "", found.ignored, cut.num_examples, found.version, found.data_as_of)
+    shards = tuple(Shard.of(number, parts) for number, parts in enumerate(cut.shards))
+    plan = Plan(shards, "", found.ignored, cut.num_examples, found.version, found.data_as_of)
     return plan._replace(digest=digest_of(plan.entries, beyond_content(plan)))
 
 
@@ -104,12 +84,8 @@ def read_numbered(
 
 
 def read_chosen(store: Store, kind: str, shard: Shard, ids: Collection[str], rules: Rules = DEFAULTS) -> Items:
-    """Read the examples of a shard with these ids, without the rest of the shard if the format can do that."""
-    format = find_format(kind)
-    if hasattr(format, "read_chosen"):
-        yield from format.read_chosen(store, shard, rules, ids)
-    else:
-        yield from (item for item in read_examples(store, kind, shard, rules) if item.id in ids)
+    """Read the examples of a shard with these ids."""
+    yield from (item for item in read_examples(store, kind, shard, rules) if item.id in ids)
 
 
 def read_in_order(store: Store, kind: str, shard: Shard, ids: Sequence[str], rules: Rules = DEFAULTS) -> list[Example]:
@@ -129,8 +105,7 @@ def read_rows(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) ->
 
 def planned_ids(kind: str, shard: Shard) -> tuple[str, ...] | None:
     """Return the ids of a shard's examples in their order if the listing determines them, else None."""
-    planned = getattr(find_format(kind), "planned_ids", None)
-    return (planned(shard) or None) if planned else None
+    return shard.keys or None if find_format(kind).TRAITS.keys_are_ids else None
 
 
 def beyond_content(plan: Plan) -> list[Any]:

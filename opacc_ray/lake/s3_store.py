@@ -22,13 +22,13 @@ from datetime import datetime
 from typing import Any
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.catalogs import CatalogTable
 from opacc_ray.lake.s3_client import ATTEMPTS, Access, client_for, reason_of
 from opacc_ray.lake.store import (
     Entries,
     Entry,
     Listing,
     Store,
+    VendedTable,
     changed,
     check_key,
     patient,
@@ -50,7 +50,7 @@ class S3Store(Store):
     bucket: str
     prefix: str  # empty, or ends in '/'
     access: Access | None = None  # anonymous, or requester-pays; None: by keys
-    table: CatalogTable | None = None  # whose catalog vends credentials
+    table: VendedTable | None = None  # whose catalog vends credentials
 
     @property
     def uri(self) -> str:
@@ -62,10 +62,17 @@ class S3Store(Store):
         return f"s3://{self.bucket}"
 
     @staticmethod
-    def is_outage(cause: BaseException | None) -> bool:
-        """Return whether a request failed for want of an answer, or since the server is overloaded or broken."""
-        from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+    def is_outage(cause: BaseException | None, known: bool) -> bool:
+        """Return whether a request failed because no answer came, or the server is overloaded or broken.
 
+        A server that is not ``known`` to have answered has a wrong address if its name or its certificate is refused.
+        """
+        from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, SSLError
+        from urllib3.exceptions import NameResolutionError
+
+        reason = getattr(cause, "kwargs", {}).get("error")
+        if not known and (isinstance(cause, SSLError) or isinstance(reason, NameResolutionError)):
+            return False
         if isinstance(cause, ClientError):
             status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             return status >= 500 and status != 501
@@ -120,11 +127,6 @@ class S3Store(Store):
         return content
 
     @patient
-    def size(self, key: str) -> int:
-        with self._client("read", key) as s3:
-            return int(s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["ContentLength"])
-
-    @patient
     def write(self, key: str, data: bytes) -> None:
         check_key(key, self.uri)
         with self._client("write", key) as s3:
@@ -167,12 +169,6 @@ class S3Store(Store):
         found = next((found for found in page.get("Contents", []) if found["Key"] == self.prefix + key), None)
         return None if found is None else Entry(key, found["Size"], _tag(found))
 
-    @patient
-    def written(self, key: str) -> datetime:
-        with self._client("read", key) as s3:
-            found: datetime = s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["LastModified"]
-            return found
-
     def link(self, key: str, seconds: int) -> str:
         """Return a link signed with this process's credentials, without a request."""
         if {".", ".."} & set(key.split("/")):
@@ -196,14 +192,11 @@ class S3Store(Store):
         check_key(sub.rstrip("/"), self.uri)
         return replace(self, prefix=f"{self.prefix}{sub.rstrip('/')}/")
 
-    @patient
     def list(self, prefix: str = "") -> Entries:
-        return self._survey(prefix).entries
+        return self.survey(prefix).entries
 
-    def survey(self) -> Listing:
-        return self._survey("")
-
-    def _survey(self, prefix: str) -> Listing:
+    @patient
+    def survey(self, prefix: str = "") -> Listing:
         """List objects, without keys that end in '/': consoles make them to show a folder."""
         entries = {}  # by key, as a server may show an object twice while it is being replaced
         newest: datetime | None = None

@@ -7,17 +7,14 @@ never sees half of one, and a listing shows which work is done.
 import functools
 import io
 import logging
-import math
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
-from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from opacc_ray.errors import OpaccError, StorageError
 from opacc_ray.lake import outages
@@ -180,9 +177,12 @@ class Store(ABC):
         Raises :class:`ChangedError` if it has changed since it was ``listed``.
         """
 
-    @abstractmethod
     def size(self, key: str) -> int:
         """Return the object's size in bytes."""
+        found = self.entry(key)
+        if found is None:
+            raise StorageError(f"cannot read {self.uri_of(key)}: there is no such object; check the URI")
+        return found.size
 
     @abstractmethod
     def write(self, key: str, data: bytes) -> None:
@@ -215,10 +215,6 @@ class Store(ABC):
     def entry(self, key: str) -> Entry | None:
         """Return the object's entry in a listing; None if it does not exist. A missing bucket is an error."""
 
-    @abstractmethod
-    def written(self, key: str) -> datetime:
-        """Return when the object was written, in UTC, by the clock of the store."""
-
     def exists(self, key: str) -> bool:
         """Return whether the object exists; a missing bucket is an error."""
         return self.entry(key) is not None
@@ -248,15 +244,11 @@ class Store(ABC):
 
     def read_entry(self, entry: Entry) -> bytes:
         """Return the content of a listed object; raises :class:`ChangedError` if it has changed since."""
-        return self.read_entry_range(entry, 0, entry.size)
-
-    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
-        """Return a range of a listed object; raises as :meth:`read_entry`, and if it ends before ``stop``."""
-        return self.read_range(entry.key, start, stop, entry)
+        return self.read_range(entry.key, 0, entry.size, entry)
 
     def open_entry(self, entry: Entry) -> ObjectFile:
         """Open a listed object as a file; a read raises :class:`ChangedError` if the object has changed."""
-        return ObjectFile(partial(self.read_entry_range, entry), entry.size)
+        return ObjectFile(partial(self.read_range, entry.key, listed=entry), entry.size)
 
     def open(self, key: str, size: int | None = None) -> ObjectFile:
         """Open the object as a file that fetches only the bytes that are read.
@@ -269,32 +261,16 @@ class Store(ABC):
         """Return a link by which anyone can read the object for that long; only S3 has them."""
         raise StorageError(f"{self.uri_of(key)} has no link that a browser opens; send copies or thumbnails instead")
 
-    @property
-    def patience(self) -> float:
-        """Seconds of requests, one after the other, before threads share the rest; 0 where each waits for a server."""
-        return 0.0
-
-    def each(
-        self,
-        work: Callable[[Item], Result],
-        items: Iterable[Item],
-        threads: int = 16,
-        cost: Callable[[Item], int] = lambda _: 0,
-        budget: int = 0,
-    ) -> Iterator[Result]:
-        """Yield ``work(item)``, which reads or writes here, as :func:`in_order` does."""
-        return in_order(work, items, threads, cost, budget, self.patience)
-
     def read_many(self, keys: Iterable[str], threads: int = 16) -> Iterator[bytes]:
         """Yield the objects' contents in the order of ``keys``, while ``threads`` read ahead.
 
         At most ``2 * threads`` objects are held in memory. An unreadable object raises when its turn comes.
         """
-        return self.each(self.read, keys, threads)
+        return in_order(self.read, keys, threads)
 
     def write_many(self, objects: Iterable[tuple[str, bytes]], threads: int = 16) -> None:
         """Write (key, content) pairs on ``threads`` threads; raises at the first failure."""
-        for _ in self.each(lambda item: self.write(*item), objects, threads):
+        for _ in in_order(lambda item: self.write(*item), objects, threads):
             pass
 
     def uri_of(self, key: str) -> str:
@@ -305,34 +281,20 @@ class Store(ABC):
 def in_order(
     work: Callable[[Item], Result],
     items: Iterable[Item],
-    threads: int,
+    threads: int = 16,
     cost: Callable[[Item], int] = lambda _: 0,
     budget: int = 0,
-    patience: float = 0.0,
 ) -> Iterator[Result]:
     """Yield ``work(item)`` in the order of the items, with up to ``2 * threads`` of them submitted.
 
     An exception is raised when the item's turn comes. ``cost`` is the bytes that an item's result holds until it is
-    taken, and ``budget`` those that waiting results may hold together; one item alone may exceed them. Threads start
-    once the calling thread has worked for ``patience`` seconds; a single item needs none.
+    taken, and ``budget`` those that waiting results may hold together; one item alone may exceed them.
     """
-    rest = iter(items)
-    if isinstance(items, Sequence) and len(items) <= 1:
-        patience = math.inf
-    while patience > 0:
-        for item in islice(rest, 1):
-            begun = time.perf_counter()
-            found = work(item)
-            patience -= time.perf_counter() - begun
-            yield found
-            break
-        else:
-            return
     with ThreadPoolExecutor(threads, thread_name_prefix="opacc-ahead") as pool:
         waiting: deque[tuple[Future[Result], int]] = deque()
         held = 0
         try:
-            for item in rest:
+            for item in items:
                 more = cost(item)
                 while waiting and (held + more > budget or len(waiting) >= 2 * threads):
                     future, freed = waiting.popleft()
@@ -393,3 +355,27 @@ def changed(uri: str, what: str) -> ChangedError:
         f"{uri} has changed since the pool was listed ({what}); run the same spec again once nothing writes to the "
         "pool: that lists it again, as a new run"
     )
+
+
+# -- tables whose catalog says where they are and gives access -----------------------------------------------
+
+S3_OPTIONS = ("s3.endpoint", "s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
+"""pyiceberg's names of what ``s3_client.connection`` returns."""
+
+
+class TableAccess(NamedTuple):
+    """Where a table is, and how its files are read."""
+
+    location: str  # URI
+    options: Mapping[str, str] = {}  # by pyiceberg's names; empty: by the credentials of the environment
+    expires: datetime | None = None
+
+
+class VendedTable(Protocol):
+    """A table in a catalog; it is a small value that can be pickled and hashed."""
+
+    def access(self) -> TableAccess:
+        """Return where the table is, with new credentials; raises DataError, SpecError or StorageError."""
+
+    def __hash__(self) -> int:
+        """A client is kept for each table."""

@@ -10,15 +10,18 @@ does not import boto3.
 import os
 import re
 from dataclasses import replace
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.arrow_store import ArrowStore
-from opacc_ray.lake.catalogs import S3_OPTIONS, CatalogTable
 from opacc_ray.lake.local_store import LocalStore
-from opacc_ray.lake.s3_client import Access, connection, has_settings
+from opacc_ray.lake.s3_client import Access
 from opacc_ray.lake.s3_store import S3Store
-from opacc_ray.lake.store import Entry, Store
+from opacc_ray.lake.store import Entry, Store, VendedTable
+from opacc_ray.registry import Registry
+
+STORES = Registry("stores")
+"""Scheme -> function that opens a store of an extension, from scheme, bucket and prefix."""
 
 CATALOG = "catalog://"
 """Scheme of the URI of a table that only its catalog places."""
@@ -27,6 +30,9 @@ _SCHEMES = "s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.df
 
 _ACCESS = {"s3": ("anonymous", "requester-pays"), "gs": ("anonymous",), "abfss": (), "file": ()}
 """Kinds of access by scheme."""
+
+SCHEMES = tuple(_ACCESS)
+"""Schemes of the URIs of stores."""
 
 __all__ = ["Entry", "Store", "absolute", "join", "open_store", "read_uri", "split"]
 
@@ -52,29 +58,23 @@ def open_store(uri: str, *, follow_links: bool = False, access: Access | None = 
         raise StorageError(f"{uri} has no bucket: write {scheme}://bucket/prefix")
     if scheme == "s3":
         return S3Store(bucket, prefix, access)
-    if scheme == "gs":
-        return ArrowStore(scheme, bucket, prefix, anonymous=access is not None)
-    container, _, account = bucket.partition("@")
-    if not (container and account):
-        raise StorageError(f"{uri} has no account: write abfss://container@account.dfs.core.windows.net/prefix")
-    return ArrowStore(scheme, container, prefix, account)
+    found: Store = STORES[scheme](scheme, bucket, prefix, anonymous=access is not None)
+    return found
 
 
 def open_table(format: str, catalog: str, name: str, uri: str | None = None) -> Store:
     """Return the store of a table that a catalog names, with the credentials that it vends; or that of its ``uri``.
 
-    Raises DataError, SpecError or StorageError as :meth:`CatalogTable.access`.
+    Raises DataError, SpecError or StorageError as :meth:`opacc_ray.lake.store.VendedTable.access`.
     """
-    table = catalog_table(format, catalog, name)
+    table: VendedTable = Registry("catalogs")[format](catalog, name)
     found = table.access()
     store = open_store(uri or re.sub(r"^(s3a|s3n)://", "s3://", found.location))
-    return replace(store, table=table) if found.options and isinstance(store, S3Store | ArrowStore) else store
-
-
-def catalog_table(format: str, catalog: str, name: str) -> CatalogTable:
-    """Return a table in a catalog, with the access of this environment to S3 if it has keys."""
-    keys = dict(zip(S3_OPTIONS, connection(), strict=True)) if format == "iceberg" and has_settings() else {}
-    return CatalogTable(format, catalog, name, tuple((key, value) for key, value in keys.items() if value is not None))
+    if not found.options or isinstance(store, LocalStore):
+        return store
+    bucket: Any = store
+    vended: Store = replace(bucket, table=table)
+    return vended
 
 
 def read_uri(uri: str) -> bytes:
@@ -103,6 +103,14 @@ def split(uri: str) -> tuple[str, str]:
     if not name or parent in ("s3:/", "gs:/", "abfss:/"):
         raise StorageError(f"{uri} is not the URI of an object: add its name")
     return parent or "/", name
+
+
+def write_object(uri: str, data: bytes) -> str:
+    """Write one object; return its URI."""
+    folder, name = split(uri)
+    store = open_store(folder)
+    store.write(name, data)
+    return store.uri_of(name)
 
 
 def _without_file_scheme(uri: str) -> str:

@@ -16,7 +16,8 @@ NC: Pei, Cao, Yang, Jana, "DeepXplore", SOSP 2017, https://doi.org/10.1145/31327
 Choices that the papers leave open. NC: a layer whose neurons all have the same value activates none. KMNC: a section
 includes its upper end, and the first one `low`, as in :mod:`opacc_ray.neurons.sections`; a neuron that is constant over
 the reference data has one section; a value out of range is in none. NBC, SNAC: the range includes its ends, because
-otherwise every inactive ReLU would count. TKNC: all ties count.
+otherwise every inactive ReLU would count. A value beyond an end by float32 rounding alone is at it, since two runs of a
+model on one example differ in the last bits. TKNC: all ties count.
 
 Legend: B examples, m neurons of a layer, q requirements per neuron, R requirements in all.
 """
@@ -37,6 +38,9 @@ FORMAT = "opacc-ranges/1"
 _EXAMPLES = "nc:0.5, kmnc:10, nbc, snac or tknc:2"
 
 _BITS = 1 << 22  # unpacked bits in memory, one byte each
+
+ROUNDING = 64 * float(np.finfo(np.float32).eps)
+"""How far runs of a model on one example may differ, as a share of the larger end of the neuron's range."""
 
 Values = NDArray[np.float64]
 Layers = Sequence[NDArray[np.float32]]
@@ -129,6 +133,8 @@ class Criterion:
         packed = [np.empty((0, -(-num // 8)), dtype=np.uint8)]
         for start in range(0, len(layers[0]), step):
             blocks = [values[start : start + step].astype(np.float64) for values in layers]
+            if self.needs_ranges:
+                blocks = [_to_ends(block, *own) for block, own in zip(blocks, ends, strict=True)]
             pairs = zip(blocks, ends, strict=True)
             bits = [met(block, low, high, self.number).reshape(len(block), -1) for block, (low, high) in pairs]
             packed.append(np.packbits(np.concatenate(bits, axis=1), axis=1))  # (b, R) -> (b, ceil(R / 8))
@@ -157,6 +163,13 @@ class _Rule(NamedTuple):
     needs_ranges: bool
     kind: type[float] | type[int] | None  # of the number: β, k, or none
     wanted: str  # the fix for a wrong number
+
+
+def _to_ends(values: Values, low: Values, high: Values) -> Values:
+    """Return values (b, m) with those that are beyond an end by rounding alone at this end."""
+    slack = ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    near = (values >= low - slack) & (values <= high + slack)
+    return np.where(near, np.clip(values, low, high), values)
 
 
 def _activated(values: Values, _: Values, __: Values, threshold: float) -> NDArray[np.bool_]:

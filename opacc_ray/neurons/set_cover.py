@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.parts.cache import Kept, key_of
 from opacc_ray.parts.loops import in_threads
-from opacc_ray.parts.view import View
+from opacc_ray.parts.view import Kept, View, key_of
 from opacc_ray.pool import Pool
 
 Words = NDArray[np.uint64]

@@ -4,6 +4,7 @@ A pool is held in *parts* (shards), each a :class:`~opacc_ray.pool.Pool` of cons
 many in the actors of a cluster. A :class:`View` gives a sampler
 
     view.column("confidence")              one number per example, (N,), as a NumPy array
+    view.map(function, *arguments)         what a function returns for each part
     view.total(function, *arguments)       the sum of what a function returns for each part: counts, moments
     view.gather(function, *arguments)      a few numbers per example that a function makes of each part, (N, ...)
     view.take(function, index, ...)        some rows of a matrix
@@ -11,12 +12,26 @@ many in the actors of a cluster. A :class:`View` gives a sampler
 Columns are plain arrays on the driver; a matrix (hidden layer, outputs, coverage) never comes there. Floating numbers
 are summed in one array on the driver, and only whole numbers over parts. So a selection does not depend on how the pool
 is cut.
+
+**Cache** of what the parts of a pool make of their matrices: expensive to make, small enough to hold, safe to lose.
+
+    kept = Kept(view.parts, "codes", key, make, recipes)   # make(part, *recipes[part]), run where the part is
+    kept.call([(part, function, arguments), ...])          # function(what that part keeps, *arguments)
+
+What is kept is a pure function of its part and the recipe, and ``key`` identifies the recipe. The parts are first asked
+by key alone. A part without the value, because it was restarted or never had it, is then sent the recipe and makes it;
+the answer is the same. A part keeps one value per name.
+
+**Subset** of a pool as a pool of its own: each part of the pool copies the wanted rows once, and keeps the last copy
+that it was asked for.
 """
 
+import hashlib
 import operator
 import shlex
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial, reduce
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -24,7 +39,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.pool import SOFTMAX_ROUNDING, Pool
+from opacc_ray.pool import FEATURES, SOFTMAX_ROUNDING, Pool
 from opacc_ray.slices import CROSSING, Slicing, joined
 
 Result = TypeVar("Result")
@@ -190,10 +205,18 @@ class View:
         first, *others = (joined(self.map(_slicing_of, own.strip())) for own in name.split(CROSSING))
         return reduce(Slicing.cross, others, first)
 
-    def judges(self) -> dict[str, NDArray[np.float64]]:
-        """Return the scores (N,) of each judge of the pool, NaN where it has not judged."""
+    def judges(self, others: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+        """Return the scores (N,) of each judge of the pool, NaN where it has not judged, and those of ``others``.
+
+        Raises DataError if one of the others has another number of scores.
+        """
+        for name, own in others.items():
+            if len(own) != self.size:
+                raise DataError(
+                    f"history: judge {name!r} has {len(own)} scores, and the pool {self.size} examples; give one each"
+                )
         parts = self.once("judges", None, lambda: self.map(_judges_of))
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} | dict(others)
 
     def identify(self, index: ArrayLike) -> list[str]:
         """Return the ids of ``index`` (k,)."""
@@ -322,3 +345,100 @@ def _decoded(low: float, step: float, codes: NDArray[np.uint16]) -> Array:
     found: Array = np.multiply(codes, step, dtype=np.float64)
     found += low
     return found
+
+
+class _Answer(Enum):
+    MISSING = "the part keeps no value under this name and key"
+
+
+class Kept(NamedTuple):
+    """One value per part, made at the first call."""
+
+    parts: Parts  # that keep the values
+    name: str  # of the value
+    key: str  # of the recipe
+    make: Callable[..., Any]  # from a part and its recipe to its value
+    recipes: Sequence[tuple[Any, ...]]  # arguments of ``make``, one tuple for each part
+
+    def call(self, calls: Sequence[Call]) -> list[Any]:
+        """Return ``function(kept, *arguments)`` for each (part, function, arguments), in their order."""
+        asked: list[Call] = [(part, part_use, (self.name, self.key, *rest)) for part, *rest in calls]
+        answers = self.parts.call(asked)
+        missing = [place for place, answer in enumerate(answers) if answer is _Answer.MISSING]
+        if missing:
+            again = (asked[place] for place in missing)
+            made = [(part, use, (*rest, self.make, self.recipes[part])) for part, use, rest in again]
+            for place, answer in zip(missing, self.parts.call(made), strict=True):
+                answers[place] = answer
+        return answers
+
+    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return ``function(kept, *arguments[part])`` for every part, in the order of the pool."""
+        return self.call([(part, function, own) for part, own in enumerate(arguments)])
+
+
+def key_of(*items: NDArray[Any] | str | int) -> str:
+    """Return a digest of the content of arrays, strings and numbers."""
+    digest = hashlib.blake2b(digest_size=16)
+    for item in items:
+        array = np.asarray(item)
+        digest.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def part_use(
+    part: Pool,
+    name: str,
+    key: str,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    make: Callable[..., Any] | None = None,
+    recipe: tuple[Any, ...] = (),
+) -> Any:
+    """Return ``function(kept, *arguments)``; where the value is missing, ``make`` it, or say so without ``make``."""
+    known, value = part.kept.get(name, (None, None))
+    if known != key:
+        if make is None:
+            return _Answer.MISSING
+        value = make(part, *recipe)
+        part.kept[name] = key, value
+    return function(value, *arguments)
+
+
+def subset(view: View, index: NDArray[np.int64]) -> View:
+    """Return the view of the examples ``index`` (k,), sorted and distinct; raises DataError if there is none."""
+    if not len(index):
+        raise DataError("a subset of the pool holds no example; take fewer subsets, or a larger pool")
+    return View(_Subset(view, index))
+
+
+class _Subset:
+    """The parts that hold at least one wanted example, without the others."""
+
+    def __init__(self, view: View, index: NDArray[np.int64]) -> None:
+        pieces = np.split(index, np.searchsorted(index, view.starts[1:-1]))
+        rows = [own - start for own, start in zip(pieces, view.starts, strict=False)]
+        self._parts, self._index = view.parts, index
+        self._kept = Kept(view.parts, "subset", key_of(index), part_cut, [(own,) for own in rows])
+        self._home = [part for part, own in enumerate(rows) if len(own)]  # parts of the pool that hold some
+        self.sizes = [len(rows[part]) for part in self._home]
+        self.fields, self.named = view.fields, view.named
+
+    def call(self, calls: Sequence[Call]) -> list[Any]:
+        return self._kept.call([(self._home[part], function, arguments) for part, function, arguments in calls])
+
+    def total(self, calls: Sequence[Call]) -> Any:
+        return add_up(self.call(calls))
+
+    def column(self, name: str) -> NDArray[Any]:
+        return self._parts.column(name)[self._index]
+
+    def identify(self, index: NDArray[np.int64]) -> list[str]:
+        return self._parts.identify(self._index[index])
+
+
+def part_cut(part: Pool, rows: NDArray[np.int64]) -> Pool:
+    """Return some rows of a part as a pool."""
+    there = {name: getattr(part, name)[rows] for name in FEATURES if getattr(part, name) is not None}
+    judges = {name: values[rows] for name, values in part.judges.items()}
+    return Pool(ids=None if there else [str(row) for row in rows], judges=judges, **there)  # ids stay with the parts

@@ -1,1 +1,1 @@
-"""The result of a run for people: a page, a document, a summary for pull requests, and numbers for trackers."""
+"""The result of a run for people: a page, a document, and a summary for pull requests."""

@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from shlex import quote
 
 from scipy.stats import norm
 
 from opacc_ray.audit.goals import look_for_goal, read_target
-from opacc_ray.audit.next_step import command_of, step_of
+from opacc_ray.audit.status import command_of, step_of
 from opacc_ray.errors import DataError, LabelError, counted
-from opacc_ray.estimators.intervals import clipped, level_of_each
-from opacc_ray.estimators.metrics import ACCURACY, FEWEST
-from opacc_ray.estimators.statement import BY_CHANCE
+from opacc_ray.estimation.constants import BY_CHANCE
+from opacc_ray.estimation.intervals import clipped, level_of_each
+from opacc_ray.metrics.metric import ACCURACY, FEWEST, parse_metric
 from opacc_ray.report import sentences
 from opacc_ray.report.facts import digits_for, ends, noun, number, percent, sentence, thousands
 from opacc_ray.report.report_documents import (
@@ -23,7 +24,14 @@ from opacc_ray.report.report_documents import (
     RunReport,
     Verdict,
 )
-from opacc_ray.report.stated_numbers import CONFIDENCE, number_of_parts, parts_name, stated_number, stated_together
+from opacc_ray.report.sentences import (
+    CONFIDENCE,
+    metric_name,
+    number_of_parts,
+    parts_name,
+    stated_number,
+    stated_together,
+)
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable, StatedEstimate
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
@@ -40,10 +48,13 @@ NEARLY_ALL = 0.8
 def decided(run: Run, report: RunReport, goal: Least | None) -> RunReport:
     """Return a report with its verdict, checks, findings, next step and the audit before."""
     verdict = _verdict(run, report.estimate, goal)
+    if verdict and report.estimate:
+        heading, detail = sentences.verdict(verdict, report.measure, report.estimate)
+        verdict = verdict.model_copy(update={"heading": heading, "detail": detail})
     report = report.model_copy(update={"verdict": verdict, "previous": _previous(run)})
     checks = [_sampling(report), _labels(report), _pool(report), _model(report)]
     report = report.model_copy(update={"checks": checks, "findings": findings(report)})
-    return report.model_copy(update={"next": _next_step(run, report)})
+    return report.model_copy(update={"no_findings": sentences.no_findings(report), "next": _next_step(run, report)})
 
 
 # -- verdict and next step -------------------------------------------------------------------------------
@@ -92,16 +103,13 @@ def _next_step(run: Run, report: RunReport) -> NextStep:
     if failed:
         return NextStep(
             why="Find out where annotators differ, and correct these labels.",
-            command=command_of(run, "labels agreement"),
+            command=command_of(run, "labels list"),
         )
     if verdict is None and run.newest_goal(reached=False) is not None:
         why = "Draw and label more: the goal of `opacc next --until` is not reached."
         return NextStep(why=why, command=step)
     if verdict is None:
-        return NextStep(
-            why=f"Name the least {noun(report.measure)} that the model needs, and the report states whether it is met.",
-            command=command_of(run, "report", "--goal", "0.9"),
-        )
+        return _name_a_goal(run, report.estimate)
     if verdict.met is None:
         more, left = counted(sentences.rounded(verdict.labels_to_go or 1), "more label"), sentences.unlabelled(report)
         half_width = verdict.half_width or 0.01
@@ -115,6 +123,19 @@ def _next_step(run: Run, report: RunReport) -> NextStep:
         return NextStep(why=why, command=f"opacc history {run.spec.name} --output {run.spec.output}")
     why = "Improve the model, starting with the findings. Then compare it by the same labels, as NEW_RUN:"
     return NextStep(why=why, command=command_of(run, "compare", "NEW_RUN"))
+
+
+def _name_a_goal(run: Run, estimate: AccuracyEstimate) -> NextStep:
+    """Return how to name a goal; the example is the last multiple of 5 % that the estimate reaches."""
+    lead, own = estimate.lead, stated_number(estimate, estimate.lead)
+    if own is None or not parse_metric(lead).is_best_high:
+        lead, own = ACCURACY, estimate
+    share = f"{min(max(math.floor(20 * clipped(own) + 1e-9) / 20, 0.05), 0.95):g}"
+    name = noun(estimate.measure) if lead == ACCURACY else metric_name(lead)
+    return NextStep(
+        why=f"Name the least {name} that the model needs, and the report states whether it is met.",
+        command=command_of(run, "report", "--goal", share if lead == ACCURACY else quote(f"{lead} {share}")),
+    )
 
 
 def _previous(run: Run) -> PreviousAudit | None:
@@ -145,20 +166,25 @@ def _previous(run: Run) -> PreviousAudit | None:
 
 def _sampling(report: RunReport) -> Check:
     """Check that the sample is random, and that the interval assumes nothing else."""
-    estimate, methods = report.estimate, ", ".join(dict.fromkeys(item.method for item in report.rounds))
+    estimate = report.estimate
+    own = estimate and stated_number(estimate, estimate.lead)
+    methods = ", ".join(dict.fromkeys(item.method for item in report.rounds))
     asked = counted(sum(item.budget for item in report.rounds), "example")
     rounds = f" in {len(report.rounds)} rounds" if len(report.rounds) > 1 else ""
     state: CheckState = "ok"
     text = f"{asked} drawn at random by {methods}{rounds}."
     if not all(item.is_random for item in report.drawn):
         state, text = "failed", f"{asked} chosen by {methods}{rounds}: no random sample, so no interval is certain."
-    elif estimate and not estimate.design_based:
-        state, reason = "warning", sentence(estimate.reason or "not known")
+    elif own and not own.design_based:
+        state, reason = "warning", sentence(own.reason or "not known")
         text += f" The interval rests on more than that: {reason}"
     elif estimate:
         text += " The interval assumes nothing about model or data."
     if estimate and estimate.goal:
-        text += f" Sampling stopped at ±{100 * estimate.goal:g} points, and the interval allows for that."
+        of = "" if estimate.goal_of == ACCURACY else f" of {estimate.goal_of}"
+        text += f" Sampling stopped at ±{100 * estimate.goal:g} points{of}, and the interval allows for that."
+    if (tried := report.attempts) and (len(tried.runs) > 1 or tried.removed):
+        text += f" {sentence(str(tried))}"
     return Check(name="sampling", state=state, text=text)
 
 
@@ -174,8 +200,7 @@ def _labels(report: RunReport) -> Check:
     state: CheckState = "warning" if missing or unsure or given_up else "ok"
     noise, agreement = report.estimate.label_noise if report.estimate else None, ""
     if noise:
-        alpha = "" if noise.alpha is None else f" (alpha {noise.alpha:.2f})"
-        agreement = f" Two people differ on {noise.differ} of {noise.examples} examples{alpha}."
+        agreement = f" Two people differ on {noise.differ} of {noise.examples} examples ({sentences.agreement(noise)})."
         if noise.alpha is not None and noise.alpha <= BY_CHANCE and noise.differ > 1:
             state, agreement = "failed", f"{agreement} That is no better than chance."
         elif report.estimate and "label noise" in report.estimate.allows_for:
@@ -195,7 +220,7 @@ def _pool(report: RunReport) -> Check:
     if objects is None:
         text = f"{examples}."
     elif objects.changed or objects.lost:
-        state, text = "failed", sentence(sentences.changed_objects(objects) or "")
+        state, text = "failed", sentence(sentences.changed_objects(objects))
     elif objects.reason or objects.unknown:
         state, reason = "warning", objects.reason or "there is no record of their files"
         text = f"{examples}; whether they changed is not known: {reason}."
@@ -208,7 +233,8 @@ def _model(report: RunReport) -> Check:
     """Check that this is probably the intended model."""
     header, model = report.header, report.header.spec.model
     digest, state = header.model.sha256, "ok"
-    text = f"Weights {digest[:12]}." if digest else "The spec names no weights, so their digest is not known."
+    code = f", code {header.code_digest[:12]}" if header.code_digest else ""
+    text = f"Weights {digest[:12]}{code}." if digest else "The spec names no weights, so their digest is not known."
     if header.spec.pool.holds_features:
         text = "The pool holds the model's answers; no model was run."
     elif not digest and not model.program:
@@ -259,7 +285,7 @@ def _weak_parts(estimate: AccuracyEstimate, table: SliceTable, measure: str) -> 
 def _part_text(by: str, name: str) -> str:
     """Return a part of the pool in words."""
     words = {BY_PREDICTION: "Predicted as", BY_TRUTH: "Labelled as", CONFIDENCE: "Confidence"}
-    return f"{words[by]} {name}" if by in words else f"{parts_name(by)} {name}"
+    return f"{words[by]} {name if by == CONFIDENCE else repr(name)}" if by in words else f"{parts_name(by)} {name}"
 
 
 def _frequent_confusions(estimate: AccuracyEstimate, cells: Sequence[ConfusionCell]) -> Iterator[Finding]:
@@ -268,6 +294,6 @@ def _frequent_confusions(estimate: AccuracyEstimate, cells: Sequence[ConfusionCe
     for cell in wrong:
         low, high = (cell.share + sign * z * cell.standard_error for sign in (-1, 1))
         if cell.labels >= FEWEST and low > 0:
-            text = f"{cell.true} predicted as {cell.predicted}: {percent(cell.share)} of the pool "
+            text = f"{cell.true!r} predicted as {cell.predicted!r}: {percent(cell.share)} of the pool "
             text += f"({ends(low, high)}), by {counted(cell.labels, 'label')}."
             yield Finding(text=text, impact=cell.share)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from opacc_ray.errors import counted
-from opacc_ray.estimators.intervals import Value, clipped
-from opacc_ray.estimators.scores import BRIER, RANKINGS
+from opacc_ray.estimation.intervals import Value, clipped
+from opacc_ray.metrics.metric import ERRORS
+from opacc_ray.metrics.scores import BRIER, RANKINGS
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, RoundCounts
 
 Cell = str | tuple[str, str]
@@ -21,7 +22,7 @@ class Fact(NamedTuple):
 
     label: str
     text: str
-    tone: Literal["", "result", "warning", "error"] = ""
+    tone: Literal["", "result", "warning", "error", "next"] = ""
     detail: bool = False  # shown with --verbose only
 
 
@@ -66,6 +67,11 @@ def warned(texts: Iterable[str], label: str = "warning") -> list[Fact]:
     return [Fact(label, text, "warning") for text in texts]
 
 
+def next_fact(*words: str) -> Fact:
+    """Return the command to run next."""
+    return Fact("next:", " ".join(words), "next")
+
+
 def intervals_of(estimate: AccuracyEstimate) -> list[StatedInterval]:
     """Return the intervals of a result: its own, by the design alone, of a random sample, valid at any time."""
     value, own = clipped(estimate), estimate.by_design
@@ -94,18 +100,17 @@ def interval_table(estimate: AccuracyEstimate) -> Table:
 def round_table(rounds: Sequence[RoundCounts], *, method: bool = True) -> Table:
     """Return how many examples of each round are labelled, missing, undecided or given up.
 
-    Rounds of several tracks have a column ``track``; ``given up`` is a column if any example is.
+    ``given up`` is a column if any example is.
     """
-    tracks = [getattr(item, "track", None) for item in rounds]
-    shown = {"track": any(tracks), "method": method, "given up": any(item.given_up for item in rounds)}
+    shown = {"method": method, "given up": any(item.given_up for item in rounds)}
     rows = []
-    for item, track in zip(rounds, tracks, strict=True):
+    for item in rounds:
         counts = {"asked": item.budget, "labelled": item.labelled, "missing": item.missing}
         counts |= {"can't tell": item.unsure, "given up": item.given_up}
-        cells = {"round": str(item.round), "track": track or "main", "method": item.method}
+        cells = {"round": str(item.round), "method": item.method}
         cells |= {name: count_text(number) for name, number in counts.items()}
         rows.append({name: text for name, text in cells.items() if shown.get(name, True)})
-    columns = [Column(name, "" if name in ("round", "track", "method") else "n") for name in (rows[0] if rows else ())]
+    columns = [Column(name, "" if name in ("round", "method") else "n") for name in (rows[0] if rows else ())]
     return Table(columns, [tuple(row.values()) for row in rows])
 
 
@@ -174,12 +179,14 @@ def level_text(level: float) -> str:
 def digits_for(low: float, high: float) -> int:
     """Return the decimals of a percentage that show two figures of the width of its interval."""
     width = 100 * (high - low)
+    if width > 200:  # of numbers that are no shares
+        return max(-2, 1 - math.floor(math.log10(width)))
     return 1 if width >= 1 or width <= 0 else min(4, 1 - math.floor(math.log10(width)))
 
 
 def number(value: float, measure: str, digits: int = 1) -> str:
     """Format a share or a score as a percentage, other numbers as they are."""
-    return percent(value, digits) if in_percent(measure) else f"{value:.{digits + 2}f}"
+    return percent(value, digits) if in_percent(measure) else f"{value:,.{digits + 2}f}"
 
 
 def ends(low: float, high: float, measure: str = "accuracy", digits: int = 1) -> str:
@@ -196,9 +203,9 @@ def difference(value: float, measure: str, digits: int = 1) -> str:
 def in_percent(measure: str) -> bool:
     """Return whether a measure is read as a percentage: a share, or a score of which 1 is the full one.
 
-    Correlations, agreements, areas under curves, squared errors and costs are plain numbers.
+    Correlations, agreements, areas under curves, errors of values and costs are plain numbers.
     """
-    return not measure.startswith(("mean cost", "mcc", "kappa", BRIER, *RANKINGS))
+    return measure not in ERRORS and not measure.startswith(("mean cost", "mcc", "kappa", BRIER, *RANKINGS))
 
 
 def is_share(measure: str) -> bool:

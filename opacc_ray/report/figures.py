@@ -8,25 +8,25 @@
 | diamond | what the model's confidence predicts |
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from markupsafe import Markup
 
-from opacc_ray.audit.label_budget import LabelBudget, WidthCourse
+from opacc_ray.audit.label_budget import WidthCourse
 from opacc_ray.errors import counted
-from opacc_ray.estimators.intervals import Value, clipped
-from opacc_ray.estimators.metrics import ACCURACY
-from opacc_ray.lake.store_uris import open_store, split
-from opacc_ray.report.facts import digits_for, ends, in_percent, intervals_of, percent, stated, thousands
+from opacc_ray.estimation.intervals import Value, clipped
+from opacc_ray.metrics.metric import ACCURACY
+from opacc_ray.report.facts import digits_for, ends, in_percent, intervals_of, number, percent, stated, thousands
 from opacc_ray.report.facts import points as points_text
-from opacc_ray.report.rendering import style
 from opacc_ray.report.report_documents import RunReport
+from opacc_ray.report.sentences import TOO_FEW, lowest_first, measure_of, part_tells, slices_title, whole_pool
+from opacc_ray.runs.estimate_documents import SliceTable, StatedEstimate
+from opacc_ray.slices import BY_PREDICTION
 from opacc_ray.svg import (
     WIDE,
     Scale,
-    alone,
     both_widths,
     decimals,
     diamond,
@@ -52,6 +52,9 @@ COLUMN = 460.0
 
 LINE_HEIGHT = 250.0
 """Pixels of the height of a line chart."""
+
+MOST_PARTS = 15
+"""Most classes or slices of a figure; the table has more."""
 
 NOTE_ROOM, CHARACTER = 128.0, 7.5
 """Least pixels to the right of a chart of intervals, and pixels of a character of a longer note."""
@@ -86,16 +89,12 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
     return {name: both_widths(draw, COLUMN if name == "intervals" else WIDE) for name, draw in made.items()}
 
 
-def goal_of_accuracy(report: RunReport) -> float | None:
-    """Return the least accuracy of the goal; None without one, and if it is about another number."""
-    return report.verdict.goal if report.verdict and report.verdict.metric == ACCURACY else None
-
-
 def intervals(report: RunReport, width: float) -> Markup:
     """Draw the interval of an audit above the other ones."""
     estimate = report.estimate
     assert estimate is not None
-    digits, goal = digits_for(estimate.low, estimate.high), goal_of_accuracy(report)
+    digits, verdict = digits_for(estimate.low, estimate.high), report.verdict
+    goal = verdict.goal if verdict and verdict.metric == ACCURACY else None
     rows = []
     for item in intervals_of(estimate):
         name, note = f"{item.name[:1].upper()}{item.name[1:]}", ends(item.low, item.high, report.measure, digits)
@@ -319,10 +318,10 @@ def _square(
     return Axes(x, y, parts), size
 
 
-def widths(found: WidthCourse, width: float, goal: float | None = None) -> Markup:
+def widths(found: WidthCourse, width: float) -> Markup:
     """Draw half the width of the interval against labels: dots are rounds, the line is a forecast.
 
-    The dashed line is a simple random sample; ``goal`` is a half-width that is marked.
+    The dashed line is a simple random sample.
     """
     points = found.points
     marks = ticks(0, max(max(p.half_width, p.srs_half_width) for p in points), 6)
@@ -332,9 +331,6 @@ def widths(found: WidthCourse, width: float, goal: float | None = None) -> Marku
     if len(points) > 1:
         parts.append(path([(x(p.labels), y(p.srs_half_width)) for p in points], "edge"))
         parts.append(path([(x(p.labels), y(p.half_width)) for p in points], "trend"))
-    if goal is not None and goal <= marks[-1]:
-        parts.append(line(x.start, y(goal), x.stop, y(goal), "bar srs"))
-        parts.append(text(x.stop, y(goal) - 6, f"goal ±{100 * goal:g} points", "value", "end"))
     parts += [dot(x(p.labels), y(p.half_width), 5, "mark own") for p in points if p.seen]
     description = "; ".join(
         f"{'with' if p.seen else 'forecast with'} {counted(p.labels, 'label')}: {points_text(p.half_width, 2)}, "
@@ -345,18 +341,58 @@ def widths(found: WidthCourse, width: float, goal: float | None = None) -> Marku
     return figure(name_at("widths", width), title, description, (width, LINE_HEIGHT), parts)
 
 
-def with_picture(document: LabelBudget, uri: str) -> LabelBudget:
-    """Draw a budget to a file or object; return it with that URI."""
-    assert document.course is not None
-    key = text(WIDE - 20, 24, "half the width, in points; dashed: a simple random sample", "tick", "end")
-    drawn = str(widths(document.course, WIDE, document.half_width)).replace("</svg>", f"{key}</svg>")
-    return document.model_copy(update={"picture": write_alone(drawn, uri)})
+# -- classes and slices: one row each, over one axis ----------------------------------------------------------------
 
 
-def write_alone(drawn: str, uri: str) -> str:
-    """Write a figure as an SVG file that adapts to light and dark; return its URI."""
-    sheet = f"<style>{style('figure.css')}svg {{ background: var(--paper); }}</style>"
-    folder, name = split(uri)
-    store = open_store(folder)
-    store.write(name, alone(drawn.replace("<title ", f"{sheet}<title ", 1)).encode())
-    return store.uri_of(name)
+def part_rows(
+    parts: Sequence[tuple[str, StatedEstimate]], whole: Value | None = None, expected: Mapping[str, float] | None = None
+) -> list[Row]:
+    """Return a row for each class or slice, with the number of the whole pool as a dashed line.
+
+    An interval that says little is not drawn. ``expected`` are the accuracies that the confidence predicts.
+    """
+    limit, rows = None if whole is None else clipped(whole), []
+    for name, part in parts:
+        belief = (expected or {}).get(name)
+        if part_tells(part):
+            note = labels_text(part.n)
+            rows.append(Row(name, part.low, clipped(part), part.high, "own", belief, note, limit))
+        else:
+            rows.append(Row(name, None, None, None, "own", belief, TOO_FEW, limit))
+    return rows
+
+
+def part_chart(name: str, title: str, rows: Sequence[Row], measure: str, width: float) -> Markup:
+    """Draw the numbers of classes or slices as intervals over one axis."""
+    texts = []
+    for row in rows:
+        expected = "" if row.expected is None else f"expected {number(row.expected, measure)}"
+        found = row.note
+        if row.value is not None:
+            found = f"{number(row.value, measure)} ({ends(row.low or 0, row.high or 0, measure)}, {row.note})"
+        texts.append(f"{row.name}: {', found '.join(filter(None, (expected, found)))}")
+    return interval_chart(name, title, "; ".join(texts), rows, width, measure)
+
+
+def expected_figure(report: RunReport) -> Markup | None:
+    """Return the accuracy by predicted class that the confidence predicts; None without a confidence."""
+    classes = report.reliability.classes[:MOST_PARTS] if report.reliability else []
+    rows = [Row(item.name, None, None, None, "own", 1 - item.expected, labels_text(0)) for item in classes]
+    title = "Expected accuracy by predicted class"
+    return both_widths(partial(part_chart, "expected", title, rows, ACCURACY)) if rows else None
+
+
+def slice_figure(report: RunReport, table: SliceTable, name: str) -> Markup | None:
+    """Return the figure of a table of slices or classes, the lowest first; None where no label tells anything.
+
+    ``name`` is unique on the page. Predicted classes have the accuracy that the confidence predicts, as a diamond.
+    """
+    ordered = lowest_first(table)
+    if report.estimate is None or not any(part.tells for _, part in ordered):
+        return None
+    expected = None
+    if table.by == BY_PREDICTION and report.reliability:
+        expected = {item.name: 1 - item.expected for item in report.reliability.classes}
+    rows = part_rows(ordered[:MOST_PARTS], whole_pool(report.estimate, table.metric), expected)
+    measure = measure_of(table.metric, report.measure)
+    return both_widths(partial(part_chart, name, slices_title(table, report.measure), rows, measure))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels import example_files
 from opacc_ray.labels.example_files import ExampleFiles, may_have_pictures, render_array
 from opacc_ray.lake.examples import Example, Shard
@@ -83,6 +83,8 @@ def _named(run: Run, ids: Sequence[str]) -> Pictures:
     for id in ids:
         try:
             found[id] = _inline(files.picture(id, LONGEST))
+        except SpecError as error:
+            found[id] = str(error)
         except OpaccError:
             found[id] = "its file cannot be read as a picture"
     return found

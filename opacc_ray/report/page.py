@@ -4,20 +4,25 @@ The page is one HTML file that needs no network and runs no script. The summary 
 ``model-index`` of a model card.
 """
 
-import json
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import yaml
 from markupsafe import Markup
 
-from opacc_ray.estimators.intervals import clipped
-from opacc_ray.estimators.metrics import FEWEST, WIDEST
+from opacc_ray.estimation.intervals import clipped
+from opacc_ray.metrics.metric import ACCURACY, FEWEST, WIDEST
+from opacc_ray.registry import Registry
 from opacc_ray.report import sentences
-from opacc_ray.report.coverage_page import section
 from opacc_ray.report.facts import (
+    Cell,
     Column,
+    Stated,
     Table,
     digits_for,
     ends,
@@ -29,31 +34,172 @@ from opacc_ray.report.facts import (
     round_table,
     sentence,
     stated,
+    stopped,
+    thousands,
 )
-from opacc_ray.report.figures import figures_of
+from opacc_ray.report.figures import MOST_PARTS, expected_figure, figures_of, slice_figure
 from opacc_ray.report.gallery import Picture, Pictures
-from opacc_ray.report.part_figures import MOST_PARTS, expected_figure, slice_figure
-from opacc_ray.report.rendering import escaped, markdown_prose, markdown_table, style, template
 from opacc_ray.report.report_documents import ConfusionCell, Gallery, RunReport
-from opacc_ray.report.stated_numbers import (
+from opacc_ray.report.sentences import (
     CONFIDENCE,
     TOO_FEW,
     if_predicted_text,
     judge_table,
+    measure_of,
+    metric_name,
     metric_table,
     slice_table,
     slices_title,
+    stated_number,
     whole_pool,
 )
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 from opacc_ray.svg import shortened_to
 
+TEMPLATES = files("opacc_ray.report") / "templates"
+
+
+def markdown_table(table: Table) -> list[str]:
+    """Return the lines of a table in Markdown."""
+    rows = [
+        [escaped(column.name) for column in table.columns],
+        ["---:" if column.kind == "n" else "---" for column in table.columns],
+        *([_markdown_cell(cell) for cell in row] for row in table.rows),
+    ]
+    return ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def _markdown_cell(cell: Cell) -> str:
+    return escaped(cell if isinstance(cell, str) else f"{cell[0]} ({cell[1]})" if cell[1] else cell[0])
+
+
+def escaped(text: str) -> str:
+    """Return a text on one line that Markdown and HTML take for plain text."""
+    return _literal(" ".join(text.split()))
+
+
+def _literal(line: str) -> str:
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]#+|~!@])", r"\\\1", line)
+
+
+def markdown_prose(text: str) -> str:
+    """Return a sentence of ours as Markdown, with what is between backticks as code."""
+    parts = " ".join(text.split()).split("`")
+    if len(parts) % 2 == 0:
+        return escaped(text)
+    return "`".join(part if place % 2 else _literal(part) for place, part in enumerate(parts))
+
+
+def html_table(table: Table, label: str) -> Markup:
+    """Return a table as HTML in a region that scrolls; ``label`` names it for readers who do not see it."""
+    kinds = [_kind(column) for column in table.columns]
+    head = [
+        Markup('<th scope="col"{}>{}</th>').format(kind + _title(column), column.name)
+        if column.name
+        else Markup("<td></td>")
+        for kind, column in zip(kinds, table.columns, strict=True)
+    ]
+    rows = []
+    for first, *cells in table.rows:
+        row = [Markup('<th scope="row"{}>{}</th>').format(kinds[0], _html_cell(first))]
+        row += [Markup("<td{}>{}</td>").format(*own) for own in zip(kinds[1:], map(_html_cell, cells), strict=True)]
+        rows.append(row)
+    return _in_region(head, rows, label, greyed=table.greyed)
+
+
+def heat_map(matrix: Mapping[str, Any], label: str) -> Markup:
+    """Return a table of coloured cells: ``names`` of its columns, and ``rows`` of a name and cells each.
+
+    A cell has a ``text``, a ``kind``, which is right, wrong or none, and a ``weight`` in [0, 1] of its colour.
+    """
+    head = [Markup('<th scope="col"><span>{}</span></th>').format(shortened_to(name, 24)) for name in matrix["names"]]
+    coloured, rows = Markup('<td class="{}" style="--w:{}">{}</td>'), []
+    for name, cells in matrix["rows"]:
+        row = [Markup('<th scope="row">{}</th>').format(shortened_to(name, 24))]
+        row += [coloured.format(item["kind"], f"{item['weight']:.3f}", _unbroken(item["text"])) for item in cells]
+        rows.append(row)
+    return _in_region([Markup("<td></td>"), *head], rows, label, ' class="matrix"')
+
+
+def _in_region(
+    head: list[Markup], rows: list[list[Markup]], label: str, attributes: str = "", greyed: Sequence[bool] = ()
+) -> Markup:
+    kinds = [Markup(' class="greyed"') if is_grey else Markup("") for is_grey in greyed or [False] * len(rows)]
+    body = [Markup("<tr{}>{}</tr>\n").format(kind, Markup("").join(row)) for kind, row in zip(kinds, rows, strict=True)]
+    return Markup(
+        '<div class="scroll" tabindex="0" role="region" aria-label="{}">\n<table{}>\n<thead><tr>{}</tr></thead>\n'
+        "<tbody>\n{}</tbody>\n</table>\n</div>"
+    ).format(label, Markup(attributes), Markup("").join(head), Markup("").join(body))
+
+
+def _kind(column: Column) -> Markup:
+    kinds = " ".join(filter(None, (column.kind, "optional" * column.optional)))
+    return Markup(' class="{}"').format(kinds) if kinds else Markup("")
+
+
+def _title(column: Column) -> Markup:
+    return Markup(' title="{}"').format(column.title) if column.title else Markup("")
+
+
+def _html_cell(cell: Cell) -> Any:
+    text, note = (cell, "") if isinstance(cell, str) else cell
+    return Markup("{} <small>{}</small>").format(_unbroken(text), note) if note else _unbroken(text)
+
+
+def template(name: str, folder: Traversable = TEMPLATES) -> Any:
+    """Return the template of a file; rendering fails where a value is missing."""
+    return _compiled((folder / name).read_text(encoding="utf-8"))
+
+
+@cache
+def _compiled(text: str) -> Any:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_unbroken
+    )
+    environment.loader = FunctionLoader(_shared)
+    environment.filters |= {"short": shortened_to, "sentence": sentence, "stopped": stopped, "prose": _prose}
+    environment.globals.update(table=html_table, heat_map=heat_map, percent=percent)
+    environment.globals.update(thousands=thousands, level_text=level_text)
+    return environment.from_string(text)
+
+
+def _unbroken(value: Any) -> Any:
+    """Keep a percentage on one line."""
+    return value.replace(" %", "\N{NO-BREAK SPACE}%") if isinstance(value, str) else value
+
+
+def _prose(text: str) -> Markup:
+    """Return a sentence of ours as HTML, with what is between backticks as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return Markup("{}").format(_unbroken(text))
+    forms = Markup("{}"), Markup("<code>{}</code>")
+    return Markup("").join(forms[place % 2].format(_unbroken(part)) for place, part in enumerate(parts))
+
+
+def _shared(name: str) -> str:
+    """Return the text of a shared template, such as base.html, which all pages extend."""
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def style(*names: str) -> Markup:
+    """Return the style sheets of every page, or those named; figure.css also suits a figure in its own file."""
+    sheets = map(_shared, names or ("figure.css", "page.css"))
+    return Markup("\n").join(map(Markup, sheets))
+
+
 MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS, SUMMARY_ROWS, MOST_PAIRS = 40, 12, 12, 20, 12
 """Rows of tables of classes and slices, classes up to which confusions are a matrix, confusions listed, rows of the
 summary, and pairs by which mistakes are filtered."""
 
 UNKNOWN = "not known"
+
+SECTIONS = Registry("sections")
+"""Modules of extensions: ``TITLE``, ``read`` (a run -> its document or None) and ``html`` (that as JSON -> a part)."""
 
 
 def page(report: RunReport, pictures: Pictures) -> str:
@@ -63,12 +209,10 @@ def page(report: RunReport, pictures: Pictures) -> str:
     return template("page.html").render(
         report=report,
         stated=estimate,
-        result=stated(estimate, report.measure) if estimate else None,
+        result=_result_of(estimate) if estimate else None,
         level=level_text(estimate.level) if estimate else "",
-        verdict=sentences.verdict(report),
         previous=sentences.previous(report),
         marks=MARKS,
-        no_findings=sentences.no_findings(report),
         notes=" ".join(map(sentence, estimate.notes)) if estimate else "",
         claim=_claim(report),
         pictures=pictures,
@@ -87,13 +231,25 @@ def page(report: RunReport, pictures: Pictures) -> str:
         origin=origin_of(report),
         spec=yaml.safe_dump(report.header.spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
         style=Markup("\n").join([style(), *(_only(place) for place in range(len(pairs)))]),
-        coverage=section(report.characterization) if report.characterization else None,
-        noun=noun(report.measure),
+        sections=[(name, SECTIONS[name].TITLE, SECTIONS[name].html(own)) for name, own in report.sections.items()],
+        noun=_noun_of(report),
+        accuracy=noun(report.measure),
         share_of_examples=is_share(report.measure),
         history=sentences.started_from(report.history),
         **_asked(report),
         **_numbers(report),
     )
+
+
+def _noun_of(report: RunReport) -> str:
+    """Return the name of the number that a report begins with."""
+    lead = report.estimate.lead if report.estimate else ACCURACY
+    return noun(report.measure) if lead == ACCURACY else metric_name(lead)
+
+
+def _result_of(estimate: AccuracyEstimate) -> Stated:
+    """Return the number that a report begins with."""
+    return stated(stated_number(estimate, estimate.lead) or estimate, measure_of(estimate.lead, estimate.measure))
 
 
 MARKS = {"ok": ("✓", "sound"), "warning": ("!", "with a reservation"), "failed": ("✗", "not sound")}
@@ -222,7 +378,6 @@ def _draw_table(report: RunReport) -> Table:
     rows = []
     for item in report.drawn:
         parameters = [f"{name}={text}" for name, text in item.parameters.items()]
-        parameters += [f"replicates={json.dumps(item.replicates)}"] if item.replicates else []
         rows.append((str(item.round), item.method, str(item.seed), " ".join(parameters)))
     return Table(columns, rows)
 
@@ -239,19 +394,17 @@ def _matrix(report: RunReport) -> dict[str, Any] | None:
     names = [name for name in report.header.spec.model.classes or sorted(found) if name in found]
     known = {(cell.true, cell.predicted): cell for cell in cells}
     largest = {"right": 1e-9, "wrong": 1e-9}
-    for cell in cells:
-        largest[_kind(cell)] = max(largest[_kind(cell)], cell.share)
+    for (true, predicted), cell in known.items():
+        kind = "right" if true == predicted else "wrong"
+        largest[kind] = max(largest[kind], cell.share)
 
     def shown(cell: ConfusionCell | None) -> dict[str, Any]:
         if cell is None:
             return {"kind": "", "weight": 0.0, "text": "·"}
-        return {"kind": _kind(cell), "weight": max(cell.share, 0) / largest[_kind(cell)], "text": percent(cell.share)}
+        kind = "right" if cell.true == cell.predicted else "wrong"
+        return {"kind": kind, "weight": max(cell.share, 0) / largest[kind], "text": percent(cell.share)}
 
     return {"names": names, "rows": [(true, [shown(known.get((true, name))) for name in names]) for true in names]}
-
-
-def _kind(cell: ConfusionCell) -> str:
-    return "right" if cell.true == cell.predicted else "wrong"
 
 
 # -- provenance ------------------------------------------------------------------------------------------
@@ -263,15 +416,16 @@ def origin_of(report: RunReport) -> list[tuple[str, str]]:
     model, pool = header.spec.model, header.spec.pool
     rows = [
         ("Run", report.run),
-        ("Track", report.track or ""),
         ("Digest of the run", header.digest or UNKNOWN),
         ("Pool", f"{pool.uri} ({pool.format})"),
         ("Filter", pool.filter or ""),
-        ("Split", pool.split or ""),
+        ("Split", pool.own("split") or ""),
         ("Digest of its listing", header.pool.digest or UNKNOWN),
         ("Model", model.factory or model.program or model.function or "none: the pool holds features"),
         ("Weights", (model.weights or "made by the factory") if model.factory else ""),
         ("Digest of the weights", header.model.sha256 or UNKNOWN),
+        ("Digest of the code", header.code_digest or ""),
+        ("Attempts", str(report.attempts or "")),
         ("Labels", report.estimate.labels_digest if report.estimate else "none yet"),
         ("Commit", header.git_commit or UNKNOWN),
         ("Made", header.created or UNKNOWN),
@@ -286,12 +440,14 @@ def origin_of(report: RunReport) -> list[tuple[str, str]]:
 def summary(report: RunReport) -> str:
     """Return the Markdown of a report."""
     estimate = report.estimate
-    lines = [f"## {escaped(report.name)}: operational {noun(report.measure)}", "", *_decision(report)]
+    lines = [f"## {escaped(report.name)}: operational {escaped(_noun_of(report))}", "", *_decision(report)]
     lines += _result(report, estimate) if estimate else []
     known = sentences.started_from(report.history)
     lines += ["", escaped(known)] if known else []
     run = " ".join(report.run.split()).replace("`", "'")
-    lines += ["", f"Run `{run}`, made with opacc_ray {escaped(report.made_with)}."]
+    model = f"weights `{report.header.model.sha256 or UNKNOWN}`, code `{report.header.code_digest or 'none'}`"
+    lines += ["", f"Run `{run}`, {model}, made with opacc_ray {escaped(report.made_with)}."]
+    lines += ["", f"Attempts: {report.attempts}."] if report.attempts else []
     if estimate:
         card = yaml.safe_dump(model_index(report, estimate), sort_keys=False, allow_unicode=False, width=10_000)
         lines += ["", *_folded("For a model card", ["```yaml", card.rstrip(), "```", "", *_decision(report)])]
@@ -300,8 +456,8 @@ def summary(report: RunReport) -> str:
 
 def _decision(report: RunReport) -> list[str]:
     """Return verdict, result, checks, next step and findings, as the page shows them first."""
-    heading, detail = sentences.verdict(report)
-    lines = [f"**{escaped(heading)}.** {escaped(detail)}", ""] if heading else []
+    verdict = report.verdict
+    lines = [f"**{escaped(verdict.heading)}.** {escaped(verdict.detail)}", ""] if verdict else []
     lines += [f"**{escaped(report.answer)}**", ""]
     lines += [escaped(sentences.previous(report)), ""] if report.previous else []
     notes = report.estimate.notes if report.estimate else []
@@ -314,8 +470,8 @@ def _decision(report: RunReport) -> list[str]:
     if report.findings:
         lines += ["", "Where it fails:", ""]
         lines += [f"{place}. {escaped(item.text)}" for place, item in enumerate(report.findings, start=1)]
-    elif report.estimate:
-        lines += ["", escaped(sentences.no_findings(report))]
+    elif report.no_findings:
+        lines += ["", escaped(report.no_findings)]
     return [*lines, ""]
 
 
@@ -334,7 +490,7 @@ def _result(report: RunReport, estimate: AccuracyEstimate) -> list[str]:
 
 
 def _rows(title: str, table: Table, more: int, what: str) -> list[str]:
-    others = [f"{more} more {what} are in report.json.", ""] if more else []
+    others = [f"{more} more {what}: see report.json.", ""] if more else []
     return [*_folded(title, [*markdown_table(table), "", *others]), ""]
 
 

@@ -1,15 +1,15 @@
 """Documents of a report: ``report.json``, and the answers of `opacc report` and `opacc characterize`."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.label_budget import WidthCourse
 from opacc_ray.documents import Document, Part, format_field
-from opacc_ray.estimators.metrics import ACCURACY
+from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, SliceTable
 from opacc_ray.runs.run_documents import HistorySource, RunHeader
+from opacc_ray.runs.series import Attempts
 
 
 class CoursePoint(Part):
@@ -119,7 +119,6 @@ class DrawnBy(Part):
     title: str = Field(description="description of the method")
     seed: int = Field(description="seed of the draw")
     parameters: dict[str, str] = Field(description="parameters of the method, as JSON")
-    replicates: int = Field(ge=0, description="number of replicates; 0: drawn from the whole pool at once")
     is_random: bool = Field(default=True, description="whether the draw is random, so that its interval is certain")
 
 
@@ -133,6 +132,8 @@ class Verdict(Part):
         default=None, description="more labels that decide, as forecast; null: decided, or no forecast is possible"
     )
     half_width: float | None = Field(default=None, description="half-width of the interval that decides; null as above")
+    heading: str = Field(default="", description="the decision, in a few words")
+    detail: str = Field(default="", description="what it rests on, in one sentence")
 
 
 CheckState = Literal["ok", "warning", "failed"]
@@ -171,26 +172,31 @@ class PreviousAudit(Part):
     same_model: bool = Field(description="whether the weights have the same digest")
 
 
-class RunReport(Document):
+class Conclusion(Part):
+    """What a report says first."""
+
+    run: str = Field(description="URI of the run")
+    answer: str = Field(description="result in one sentence")
+    state: Literal["complete", "partial", "without labels"] = Field(
+        description="whether all, some or no examples are answered; can't tell is an answer"
+    )
+    verdict: Verdict | None = Field(default=None, description="whether the goal is met; null: no goal, or no label")
+    checks: list[Check] = Field(default=[], description="sampling, labels, pool and model: whether each is sound")
+    findings: list[Finding] = Field(default=[], description="at most five weaknesses that the labels prove")
+    no_findings: str = Field(default="", description="what to say if there are no findings; empty without labels")
+    next: NextStep | None = Field(default=None, description="what to do next")
+
+
+class RunReport(Conclusion, Document):
     """Content of the page of a report."""
 
     remedy: ClassVar[str] = "make it again with `opacc report`"
 
     format: Literal["opacc-report/1"] = format_field("opacc-report/1")
-    run: str = Field(description="URI of the run")
-    track: str | None = Field(description="track whose rounds it uses; null: the main one")
     name: str = Field(description="name of the audit")
     measure: str = Field(description="measure that is estimated: accuracy, or the score of a regression")
-    state: Literal["complete", "partial", "without labels"] = Field(
-        description="whether all, some or no examples are answered; can't tell is an answer"
-    )
-    answer: str = Field(description="result in one sentence")
     worth: str | None = Field(description="gain over a simple random sample, in one sentence")
     waits_for: str | None = Field(description="what the run waits for; null: nothing")
-    verdict: Verdict | None = Field(default=None, description="whether the goal is met; null: no goal, or no label")
-    checks: list[Check] = Field(default=[], description="sampling, labels, pool and model: whether each is sound")
-    findings: list[Finding] = Field(default=[], description="at most five weaknesses that the labels prove")
-    next: NextStep | None = Field(default=None, description="what to do next")
     previous: PreviousAudit | None = Field(
         default=None, description="the last earlier audit of this name and population; null: none with an estimate"
     )
@@ -220,34 +226,18 @@ class RunReport(Document):
     gallery: Gallery | None = Field(description="mispredicted examples; null: no labels yet")
     excluded: list[ExcludedExample] = Field(description="first examples that could not be used")
     num_excluded: int = Field(ge=0, description="number of examples that could not be used")
-    characterization: Characterization | None = Field(
-        default=None, description="last result of `opacc characterize`; null: it has not been run"
+    sections: dict[str, dict[str, Any]] = Field(
+        default={}, description="section of an extension -> its document, such as the last of `opacc characterize`"
     )
     header: RunHeader = Field(description="spec, digests, versions and commit of the run")
+    attempts: Attempts | None = Field(
+        default=None, description="the runs and draws of this pool that the output knows; null: not counted"
+    )
     made_with: str = Field(description="version of opacc_ray that made the report")
 
 
-class WrittenReport(Document):
-    """Files of a report."""
+class WrittenReport(Conclusion, Document):
+    """Files of a report, and what it says first."""
 
     format: Literal["opacc-report-files/1"] = format_field("opacc-report-files/1")
-    run: str = Field(description="URI of the run")
-    answer: str = Field(description="result in one sentence")
-    state: Literal["complete", "partial", "without labels"] = Field(
-        description="whether all, some or no examples are answered"
-    )
-    verdict: Verdict | None = Field(default=None, description="whether the goal is met; null: no goal, or no label")
-    checks: list[Check] = Field(default=[], description="sampling, labels, pool and model: whether each is sound")
-    findings: list[Finding] = Field(default=[], description="at most five weaknesses that the labels prove")
-    next: NextStep | None = Field(default=None, description="what to do next")
     files: list[str] = Field(description="URIs of the page, the JSON document and the summary")
-    tracked: list[str] = Field(default=[], description="trackers to which the numbers were logged")
-    warnings: list[str] = Field(default=[], description="reasons why something could not be logged")
-
-
-class WrittenCharacterization(Document):
-    """Files and result of a characterisation."""
-
-    format: Literal["opacc-characterization-files/1"] = format_field("opacc-characterization-files/1")
-    characterization: Characterization = Field(description="coverage of the data sets")
-    files: list[str] = Field(description="URIs of the JSON document, the page and the summary")

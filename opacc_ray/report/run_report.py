@@ -4,30 +4,36 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from opacc_ray.audit import accuracy, sanity
-from opacc_ray.audit.accuracy import accuracy_of
+from opacc_ray.audit.accuracy import measure_accuracy
 from opacc_ray.audit.label_budget import width_course
-from opacc_ray.audit.prior_knowledge import read_record
-from opacc_ray.designs.purposive import Purposive
+from opacc_ray.audit.prior_knowledge import read_history, read_record
+from opacc_ray.audit.run_numbers import lead_of, open_for_estimates, run_numbers
+from opacc_ray.designs.simple_random import Purposive
 from opacc_ray.errors import DataError, OpaccError, counted
-from opacc_ray.estimators.design_based import confidence_sequence
-from opacc_ray.labels.label_log import Score, read_log
+from opacc_ray.estimation.prediction_powered import label_free_accuracy
+from opacc_ray.estimation.sequential import confidence_sequence
+from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import NUMBER
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, weights_of
 from opacc_ray.labels.shown_rows import Shown, read_shown
 from opacc_ray.lake.store import write_files
+from opacc_ray.metrics.metric import ACCURACY, Metric
 from opacc_ray.report import sentences
-from opacc_ray.report.calibration import PoolPredictions, read_predictions, reliability_of, tables_of
-from opacc_ray.report.characterized import read_characterization
 from opacc_ray.report.decision import decided
-from opacc_ray.report.facts import is_share
+from opacc_ray.report.facts import ends, is_share
 from opacc_ray.report.gallery import Pictures, pictures_of
-from opacc_ray.report.page import page, summary
+from opacc_ray.report.page import SECTIONS, page, summary
 from opacc_ray.report.report_documents import (
+    ClassFailures,
+    Conclusion,
+    ConfidenceBin,
     ConfusionCell,
     CoursePoint,
     DrawnBy,
@@ -35,20 +41,154 @@ from opacc_ray.report.report_documents import (
     Gallery,
     LabelledValue,
     Misprediction,
+    Reliability,
     RunReport,
     WrittenReport,
 )
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares, SliceTable
+from opacc_ray.report.sentences import CONFIDENCE
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares, SliceEstimate, SliceTable
 from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import attempts_of
 from opacc_ray.samplers import find_method
 from opacc_ray.selection import Selection
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
 from opacc_ray.spec.steps import Least
 
-PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
+MOST_BINS, LABELS_PER_BIN = 6, 15
+"""Bins of confidence at most, and labels that each should have."""
 
-SAID = "run", "answer", "state", "verdict", "checks", "findings", "next"
-"""Fields of a report that the answer of `opacc report` repeats."""
+
+class PoolPredictions(NamedTuple):
+    """Confidence and prediction of every example of the pool."""
+
+    confidence: NDArray[np.float64]  # (N,) in [0, 1]
+    prediction: NDArray[np.int64]  # (N,)
+
+
+def read_predictions(run: Run) -> PoolPredictions | None:
+    """Return confidence and predicted class of the whole pool; None without a confidence."""
+    index = run.read_index()
+    if index is None or "confidence" not in index.features or run.spec.model.task == "regression":
+        return None
+    confidence = feature_store.read_column(run, "confidence").astype(np.float64)
+    return PoolPredictions(np.clip(confidence, 0, 1), feature_store.read_column(run, "prediction").astype(np.int64))
+
+
+def tables_of(
+    run: Run,
+    rounds: Sequence[LabelledRound],
+    known: Sequence[LabelledRound],
+    predictions: PoolPredictions | None,
+    level: float,
+) -> tuple[list[SliceTable], NDArray[np.float64]]:
+    """Return the accuracy by predicted class, by true class and by bins of confidence, and the edges of the bins."""
+    slicings, by, edges = {}, [BY_PREDICTION, BY_TRUTH], np.array([0.0, 1.0])
+    if predictions:
+        labelled = np.concatenate([item.known.index for item in known])
+        edges = _edges(predictions.confidence[labelled], predictions.confidence)
+        slicings[CONFIDENCE] = Slicing(_bin_names(edges), _codes(predictions.confidence, edges))
+        by.append(CONFIDENCE)
+    with open_for_estimates(run, [item.known for item in known]) as view:
+        numbers = run_numbers(run, rounds, known, view, slicings)
+        return [numbers.table(Metric(ACCURACY), name, level) for name in by], edges
+
+
+def reliability_of(
+    run: Run, predictions: PoolPredictions, tables: Sequence[SliceTable], edges: NDArray[np.float64]
+) -> Reliability:
+    """Compare the model's confidence with the labels; without labels, return the confidence alone."""
+    known = {table.by: table for table in tables}
+    confidence = predictions.confidence
+    return Reliability(
+        mean_confidence=float(confidence.mean()),
+        without_labels=label_free_accuracy(confidence, *_of_reference(run)),
+        bins=_bins(confidence, edges, known[CONFIDENCE]) if known else [],
+        classes=_classes(run, predictions, known[BY_PREDICTION].slices if known else {}),
+        histogram=np.histogram(confidence, bins=20, range=(0, 1))[0].tolist(),
+    )
+
+
+def _of_reference(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[()]:
+    """Return confidence and outcome (k,) of the labelled reference that the run started from, if any."""
+    kept = read_record(run)
+    if kept is None or not kept.sources or kept.sources[0].kind != "reference":
+        return ()
+    pool, failure = read_history(run, keep=False).failures()[0]
+    return () if pool.confidence is None else (np.clip(pool.confidence.astype(np.float64), 0, 1), 1 - failure)
+
+
+def _bins(confidence: NDArray[np.float64], edges: NDArray[np.float64], table: SliceTable) -> list[ConfidenceBin]:
+    codes = _codes(confidence, edges)
+    total = np.bincount(codes, weights=confidence, minlength=len(edges) - 1)
+    found = []
+    for b, part in enumerate(table.slices.values()):
+        if part.size:
+            found.append(
+                ConfidenceBin(
+                    low=float(edges[b]),
+                    high=float(edges[b + 1]),
+                    pool=part.size,
+                    confidence=min(float(total[b] / part.size), 1.0),
+                    labels=part.n,
+                    accuracy=part.value if part.n else None,
+                    accuracy_low=part.low if part.n else None,
+                    accuracy_high=part.high if part.n else None,
+                )
+            )
+    return found
+
+
+def _codes(confidence: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Return the bin of each example, (N,)."""
+    return np.searchsorted(edges[1:-1], confidence, side="right").astype(np.int32)
+
+
+def _bin_names(edges: NDArray[np.float64]) -> tuple[str, ...]:
+    """Return the bins as percentages, with enough decimals to differ."""
+    names: tuple[str, ...] = ()
+    for digits in range(7):
+        names = tuple(f"{ends(low, high, digits=digits)} %" for low, high in pairwise(edges.tolist()))
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _edges(labelled: NDArray[np.float64], confidence: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the edges (bins + 1,) of the bins, from the least to the largest confidence of the pool.
+
+    They are quantiles of the labelled examples, whatever their labels are: every bin has about as many labels.
+    """
+    num = int(np.clip(len(labelled) // LABELS_PER_BIN, 1, MOST_BINS))
+    inner = np.unique(np.quantile(labelled, np.arange(1, num) / num))
+    least, largest = confidence.min(), confidence.max()
+    return np.concatenate([[least], inner[(inner > least) & (inner < largest)], [largest]])
+
+
+def _classes(run: Run, predictions: PoolPredictions, by_prediction: Mapping[str, SliceEstimate]) -> list[ClassFailures]:
+    pool = np.bincount(predictions.prediction)
+    doubt = np.bincount(predictions.prediction, weights=1 - predictions.confidence)
+    found = []
+    for c in sorted(np.flatnonzero(pool).tolist(), key=lambda c: (-doubt[c], c)):
+        name = run.spec.model.name_of(c)
+        own = by_prediction.get(name)
+        own = own if own and own.n else None
+        found.append(
+            ClassFailures(
+                name=name,
+                pool=int(pool[c]),
+                expected=float(np.clip(doubt[c] / pool[c], 0, 1)),
+                labels=own.n if own else 0,
+                found=1 - own.value if own else None,
+                found_low=1 - own.high if own else None,
+                found_high=1 - own.low if own else None,
+            )
+        )
+    return found
+
+
+PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
 
 LISTED = 20
 """Most excluded examples that a report names."""
@@ -64,8 +204,6 @@ def gather(
     run: Run,
     *,
     level: float = 0.95,
-    conflict: str | None = None,
-    score: Score | None = None,
     goal: float | Mapping[str, float] | None = None,
     keep: bool = False,
 ) -> tuple[RunReport, Pictures]:
@@ -76,7 +214,6 @@ def gather(
     Parameters
     ----------
     level : confidence level of the intervals
-    conflict, score : rule for labels that differ; score of a regression; None: those of the run
     goal : least accuracy, or mean score, that the model must have, or ``{metric: least value}``; None: that of the spec
     keep : log the estimate, unless an earlier one has stated it; else nothing is written
 
@@ -88,9 +225,9 @@ def gather(
         The features are not complete.
     """
     index, least = run.complete_features().index, run.spec.least if goal is None else Least.of(goal)
-    rounds = read_rounds(run, conflict=conflict, score=score)
+    rounds = read_rounds(run)
     missing, known = sum(len(item.missing) for item in rounds), having_labels(rounds)
-    stated = _stated(run, least, keep=keep, level=level, conflict=conflict, score=score) if known else None
+    stated = _stated(run, least, level, keep=keep) if known else None
     predictions, shares = read_predictions(run), is_share(rounds[0].measure)  # else a confidence is no forecast of it
     tables, edges = list[SliceTable](), np.empty(0)
     if known and run.spec.model.task == "classification":
@@ -99,7 +236,6 @@ def gather(
     kept = read_record(run)
     report = RunReport(
         run=run.uri,
-        track=run.track,
         name=run.spec.name,
         measure=rounds[0].measure,
         state="without labels" if not known else "partial" if missing else "complete",
@@ -121,23 +257,27 @@ def gather(
         gallery=gallery,
         excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
         num_excluded=len(index.bad),
-        characterization=read_characterization(run),
+        sections={name: own.to_dict() for name in SECTIONS if (own := SECTIONS[name].read(run))},
         header=run.header,
+        attempts=attempts_of(run),
         made_with=versions()["opacc_ray"],
     )
     return decided(run, report, least), pictures
 
 
-def _stated(run: Run, goal: Least | None, *, keep: bool, **options: Any) -> AccuracyEstimate:
+def _stated(run: Run, goal: Least | None, level: float, *, keep: bool) -> AccuracyEstimate:
     """Return an estimate with the metrics of spec and goal, and with all that `opacc estimate` was asked for.
 
     Slices are those of earlier estimates from the same labels at the same level. ``keep`` logs it, unless one of these
     has all of its numbers.
     """
-    before = _readable(run)
+    before = list[AccuracyEstimate]()
+    with suppress(DataError):  # then no earlier one counts
+        before = [estimate for _, estimate in run.estimates()]
     asked = (name for estimate in before for name in estimate.metrics)
-    wanted = list(dict.fromkeys([*run.spec.numbers, *([goal.metric] if goal else []), *asked]))
-    stated = accuracy.estimate(run, keep=False, partial=True, metrics=wanted, **options)
+    lead = goal.metric if goal else lead_of(run)
+    wanted = list(dict.fromkeys([*run.spec.numbers, *([lead] if lead != ACCURACY else []), *asked]))
+    stated = accuracy.estimate(run, keep=False, partial=True, metrics=wanted, lead=lead, level=level)
     tables = {(table.metric, table.by): table for table in stated.by_slice}
     for kept in before:
         if (kept.labels_digest, kept.level) == (stated.labels_digest, stated.level):
@@ -146,13 +286,6 @@ def _stated(run: Run, goal: Least | None, *, keep: bool, **options: Any) -> Accu
     if keep and not any(_states(own, stated) for own in before):
         run.write_estimate(stated)
     return stated
-
-
-def _readable(run: Run) -> list[AccuracyEstimate]:
-    """Return the estimates stated so far; none if one cannot be read."""
-    with suppress(DataError):
-        return [estimate for _, estimate in run.estimates()]
-    return []
 
 
 def _states(before: AccuracyEstimate, stated: AccuracyEstimate) -> bool:
@@ -171,7 +304,6 @@ def _drawn_by(selection: Selection) -> DrawnBy:
         title=re.sub(rf"^{selection.method}: ", "", title, flags=re.IGNORECASE),
         seed=selection.seed,
         parameters={name: json.dumps(value) for name, value in selection.parameters.items()},
-        replicates=selection.design.num_replicates,
         is_random=not isinstance(selection.design, Purposive),
     )
 
@@ -256,14 +388,13 @@ def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[Co
     """
     points = []
     for k in range(1, len(known) + 1):
-        selections, outcomes = [item.known for item in known[:k]], [item.outcome for item in known[:k]]
-        found = accuracy_of(run, selections, outcomes, level)
-        is_whole = not any(item.missing for item in known[:k])
-        anytime = confidence_sequence(selections, outcomes, level) if is_whole else None
+        accuracy = measure_accuracy(run, known[:k])
+        found, is_whole = accuracy.estimate(level), not any(item.missing for item in known[:k])
+        anytime = confidence_sequence(accuracy.sample, level) if is_whole else None
         points.append(
             CoursePoint(
                 round=known[k - 1].number,
-                labels=sum(len(outcome) for outcome in outcomes),
+                labels=len(accuracy.sample.outcome),
                 value=found.value,
                 low=found.low,
                 high=found.high,
@@ -282,16 +413,14 @@ def make_report(
     out: str | None = None,
     *,
     level: float = 0.95,
-    conflict: str | None = None,
-    score: Score | None = None,
     goal: float | Mapping[str, float] | None = None,
 ) -> tuple[WrittenReport, RunReport]:
     """Write the page, the document and the summary of a run; return their URIs, and the report.
 
-    ``out`` is the URI of a folder; None: the prefix of the run, or of its track. The others are as for :func:`gather`.
+    ``out`` is the URI of a folder; None: the prefix of the run. The others are as for :func:`gather`.
     A report in the run's prefix logs its estimate, unless it is logged already; elsewhere, the run stays as it is.
     """
-    report, pictures = gather(run, level=level, conflict=conflict, score=score, goal=goal, keep=out is None)
+    report, pictures = gather(run, level=level, goal=goal, keep=out is None)
     files = {PAGE: page(report, pictures).encode(), DOCUMENT: report.to_bytes(), SUMMARY: summary(report).encode()}
     uris = write_files(run.results(out), files)
-    return WrittenReport(files=uris, **{name: getattr(report, name) for name in SAID}), report
+    return WrittenReport(files=uris, **{name: getattr(report, name) for name in Conclusion.model_fields}), report

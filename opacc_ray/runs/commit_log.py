@@ -45,7 +45,6 @@ class Commit(SealedDocument):
     number: int = Field(ge=1, description="number of the entry")
     previous: str | None = Field(description="SHA-256 of the file of the entry before; null: the first entry")
     at: str = Field(description="time in ISO 8601, UTC; later than that of the entry before, whatever clocks show")
-    track: str | None = Field(default=None, description="track that it is about; null for the first track")
     round: int | None = Field(default=None, ge=1, description="round that it is about; null: none")
     files: dict[str, str] = Field(
         default={}, description="SHA-256 of each file that it speaks of, by its key; at least the first 16 digits"
@@ -65,6 +64,9 @@ class Removal(Document):
 
     format: Literal["opacc-removal/1"] = format_field("opacc-removal/1")
 
+    def words(self) -> str:
+        return "removed"
+
 
 @cache
 def _format_of(kind: type[Document]) -> str:
@@ -76,7 +78,6 @@ class Happening(NamedTuple):
     """What a command does to a run, as an entry of the log will say."""
 
     content: Sequence[Document | Mapping[str, Any]]
-    track: str | None = None
     round: int | None = None
     files: Mapping[str, str] = {}
     at: str | None = None  # no earlier than now; None: the time of writing
@@ -89,14 +90,12 @@ class CommitLog:
     ----------
     store : the prefix of the run
     run : digest of the run
-    earlier : returns what happened before there was a log, in its order
     """
 
-    def __init__(self, store: Store, run: str, earlier: Callable[[], Sequence[Happening]] = list) -> None:
-        self._store, self._run, self._earlier = store, run, earlier
+    def __init__(self, store: Store, run: str) -> None:
+        self._store, self._run = store, run
         self._read: list[Commit] = []
         self._last: str | None = None  # digest of the last entry's file
-        self._written = False  # whether the entries are in storage
         self._lock = threading.RLock()
 
     def read(self) -> tuple[Commit, ...]:
@@ -106,16 +105,9 @@ class CommitLog:
             return tuple(self._read)
 
     def _refresh(self) -> None:
-        if self._written and not self._store.exists(_key(len(self._read) + 1)):
+        if self._read and not self._store.exists(_key(len(self._read) + 1)):
             return  # entries are numbered without gaps
         keys = [entry.key for entry in self._store.list(FOLDER)]
-        if not keys and not self._written:
-            if not self._read:
-                for happening in self._earlier():
-                    self._take(data := self._next(happening), Commit.from_bytes(data, "the log"))
-            return
-        if not self._written:
-            self._read, self._last, self._written = [], None, True
         new = [_key(number) for number in range(len(self._read) + 1, len(keys) + 1)]
         lost = sorted({*map(_key, range(1, len(keys) + 1))} - set(keys))
         if lost:
@@ -130,16 +122,14 @@ class CommitLog:
         Raises DataError if the run is being removed.
         """
         with self._lock:
-            if not self._written:
+            if not self._read:
                 self._refresh()
             while (happening := decide(tuple(self._read))) is not None:
                 if any(True for commit in self._read[-1:] for _ in commit.documents(Removal)):
                     raise DataError(self._removed)
-                self._keep_earlier()
                 data, number = self._next(happening), len(self._read) + 1
                 if self._store.create(_key(number), data) == data:
                     self._refuse_orphan(number)
-                    self._written = True
                     self._take(data, Commit.from_bytes(data, "the log"))
                     return self._read[-1]
                 self._refresh()
@@ -155,12 +145,6 @@ class CommitLog:
             self._store.delete(_key(number))
             raise DataError(self._removed)
 
-    def _keep_earlier(self) -> None:
-        """Write the entries of what happened before there was a log: the same ones, whoever writes them."""
-        if not self._written:
-            for commit in self._read:
-                self._store.create(_key(commit.number), commit.to_bytes())
-
     def _next(self, happening: Happening) -> bytes:
         last = [datetime.fromisoformat(commit.at) + timedelta(microseconds=1) for commit in self._read[-1:]]
         own = datetime.now(UTC) if happening.at is None else datetime.fromisoformat(happening.at)
@@ -169,7 +153,6 @@ class CommitLog:
             number=len(self._read) + 1,
             previous=self._last,
             at=max([own, *last]).isoformat(timespec="microseconds"),
-            track=happening.track,
             round=happening.round,
             files=dict(happening.files),
             content=[own.to_dict() if isinstance(own, Document) else dict(own) for own in happening.content],

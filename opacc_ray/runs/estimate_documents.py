@@ -1,12 +1,17 @@
 """The estimate of a run with all that it states: ``estimate.json``, the answer of `opacc estimate`."""
 
+from collections.abc import Iterable, Iterator
 from html import escape
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument, format_field
-from opacc_ray.estimators.accuracy_estimate import as_html, as_text
+from opacc_ray.errors import SpecError, shown
+from opacc_ray.estimation.intervals import clipped
+from opacc_ray.estimation.result import as_html, as_text
+from opacc_ray.metrics.metric import ACCURACY, parse_metric
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 
 
 class RoundCounts(Part):
@@ -40,7 +45,12 @@ class Interval(Part):
     low: float = Field(description="its lower end")
     high: float = Field(description="its upper end")
     level: float = Field(gt=0, lt=1, description="confidence level")
-    interval: str = Field(description="name of the interval")
+    method: str = Field(description="method that the interval is computed by, such as adjusted Wilson")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Return (low, high)."""
+        return self.low, self.high
 
 
 class Value(Part):
@@ -122,6 +132,16 @@ class MeanCost(StatedEstimate):
     )
 
 
+class PairOfAnnotators(Part):
+    """Two annotators on the examples that both answered."""
+
+    first: str = Field(description="first annotator")
+    second: str = Field(description="second annotator")
+    examples: int = Field(ge=1, description="examples that both answered")
+    agree: int = Field(ge=0, description="examples with the same label from both")
+    kappa: float | None = Field(description="Cohen's kappa; null if undefined, and for numbers")
+
+
 class LabelNoise(Interval):
     """The interval of the accuracy, widened for errors of annotators."""
 
@@ -134,6 +154,9 @@ class LabelNoise(Interval):
     alpha: float | None = Field(
         default=None,
         description="Krippendorff's alpha of the labels; null if it is not defined",
+    )
+    pairs: list[PairOfAnnotators] = Field(
+        default=[], description="pairs of annotators with examples in common, by name"
     )
     reason: str | None = Field(description="assumptions of the interval; null if it holds by the sampling design alone")
 
@@ -180,7 +203,6 @@ class Basis(Part):
     """What a result is based on: run, pool, rounds, and what is missing."""
 
     run: str = Field(description="URI of the run")
-    track: str | None = Field(default=None, description="track of the rounds; null for the first track")
     measure: str = Field(default="accuracy", description="what is estimated: accuracy, or the score of a regression")
     clipped: int = Field(
         default=0, ge=0, description="labels of a regression that score 0 because they are too far from the prediction"
@@ -216,6 +238,7 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
         default=None, gt=0, description="half-width at which `opacc next --until` stopped; null if it did not stop"
     )
     goal_of: str = Field(default="accuracy", description="number whose interval the goal was about, in words")
+    lead: str = Field(default="accuracy", description="the number that was asked for, with which answers begin")
     by_design: StatedEstimate | None = Field(
         default=None, description="the accuracy with the interval of the sampling design alone"
     )
@@ -268,3 +291,99 @@ class Stated(Document):
 
     format: Literal["opacc-stated/1"] = format_field("opacc-stated/1")
     value: float | None = Field(description="the estimate; null if it could not be read")
+
+    def words(self) -> str:
+        return "estimate stated" if self.value is None else f"estimate {100 * self.value:.1f} % stated"
+
+
+RECALL = "recall"
+
+_STATED = {"low", "high", "low_together", "high_together", "tells", "standard_error", "method", "reason", "level"}
+_STATED |= {"n", "design_based"}
+"""Fields of a row that are those of the estimate."""
+
+
+class NumberRow(Part):
+    """A number of the pool, of a slice or of a class."""
+
+    metric: str = Field(description="what is estimated: accuracy, or a metric such as f1@defect")
+    by: str | None = Field(description="the slices, or prediction or truth for classes; null: the whole pool")
+    slice: str | None = Field(description="the slice or class; null: the whole pool")
+    value: float = Field(description="the estimate, inside its interval")
+    low: float = Field(description="lower end of the interval")
+    high: float = Field(description="upper end of the interval")
+    low_together: float | None = Field(
+        description="lower end of the interval that holds for all slices at once; null: no slice"
+    )
+    high_together: float | None = Field(description="its upper end")
+    level: float = Field(gt=0, lt=1, description="confidence level of the interval")
+    n: int = Field(ge=0, description="draws that it is computed from")
+    size: int | None = Field(ge=0, description="examples of the pool, the slice or the predicted class; null: unknown")
+    design_based: bool = Field(description="whether the interval holds by the sampling design alone")
+    unclipped: float | None = Field(
+        default=None, description="the estimate as computed, which may be outside its interval"
+    )
+    standard_error: float | None = Field(default=None, description="its estimated standard error")
+    method: str | None = Field(default=None, description="method that the interval is computed by")
+    reason: str | None = Field(
+        default=None, description="assumptions of the interval; null if it holds by the sampling design alone"
+    )
+    tells: bool | None = Field(
+        default=None,
+        description="whether the slice has enough labels for its interval to say something; null: no slice",
+    )
+
+
+class NumberName(NamedTuple):
+    """Which number: a metric of the pool, or of one slice."""
+
+    metric: str = ACCURACY
+    by: str | None = None
+    slice: str | None = None
+
+    @classmethod
+    def parse(cls, metric: str | None, part: str | None) -> Self:
+        """Read a metric, and a slice as ``camera=north``; raise SpecError for something else."""
+        by, equal, name = (part or "").partition("=")
+        if part is not None and not (by and equal and name):
+            raise SpecError(f"slice {shown(part)} is not written SLICES=SLICE, as in camera=north")
+        return cls(str(parse_metric(metric or ACCURACY)), by or None, name or None)
+
+    def __str__(self) -> str:
+        return self.metric if self.by is None else f"{self.metric} in {self.by}={self.slice}"
+
+    def find(self, rows: Iterable[NumberRow]) -> NumberRow | None:
+        """Return the row of this number; None if there is none."""
+        return next((row for row in rows if (row.metric, row.by, row.slice) == self), None)
+
+
+RESULT = NumberName()
+"""The accuracy of the pool, or the score of a regression."""
+
+
+def number_rows(estimate: AccuracyEstimate) -> Iterator[NumberRow]:
+    """Yield a row for each number of an estimate: the accuracy, metrics, slices, then classes."""
+    size, sizes = estimate.pool_size, estimate.pool_by_predicted_class or {}
+    yield _row(estimate, ACCURACY, size)
+    for metric, own in estimate.metrics.items():
+        yield _row(own, metric, size)
+    for table in estimate.by_slice:
+        for name, part in table.slices.items():
+            yield slice_row(part, table, name)
+    for name, accuracy in (estimate.by_predicted_class or {}).items():
+        yield _row(accuracy, ACCURACY, sizes.get(name), BY_PREDICTION, name)
+    for name, recall in (estimate.by_true_class or {}).items():
+        yield _row(recall, f"{RECALL}@{name}", None, BY_TRUTH, name)
+
+
+def slice_row(part: SliceEstimate, table: SliceTable, name: str) -> NumberRow:
+    """Return the row of a slice of a table."""
+    return _row(part, table.metric, part.size, table.by, name)
+
+
+def _row(
+    own: StatedEstimate, metric: str, size: int | None, by: str | None = None, name: str | None = None
+) -> NumberRow:
+    joint: dict[str, Any] = dict.fromkeys(("low_together", "high_together"))
+    stated = joint | own.model_dump(include=_STATED)
+    return NumberRow(metric=metric, by=by, slice=name, value=clipped(own), unclipped=own.value, size=size, **stated)

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from opacc_ray.extract.slice_columns import with_slices
 from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, texts
 from opacc_ray.lake.pools import beyond_content, digest_of, newest_version
-from opacc_ray.lake.store import Entry
+from opacc_ray.lake.store import Entry, in_order
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
 from opacc_ray.runs.draws import Chosen
@@ -95,7 +95,7 @@ def open_view(
 class _LateActors(StoredParts):
     """Parts that move to actors once a function needs features that are too large for this process.
 
-    Results that were kept here are lost then: see :mod:`opacc_ray.parts.cache`.
+    Results that were kept here are lost then: see :mod:`opacc_ray.parts.view`.
     """
 
     def __init__(self, features: Features, names: Sequence[str], layers: Sequence[str], actors: ExitStack) -> None:
@@ -120,7 +120,7 @@ class _LateActors(StoredParts):
             from opacc_ray.cluster.session import connected
 
             self._actors.enter_context(connected())
-            from opacc_ray.cluster.parts import hold  # imports Ray, which reads its token mode then
+            from opacc_ray.cluster.tasks import hold  # imports Ray, which reads its token mode then
 
             self._held = self._actors.enter_context(hold(self._features, self._names))
         return self._held
@@ -150,7 +150,7 @@ def check_drawn_from(run: Run, numbers: Sequence[int]) -> None:
 
     Features that were extracted again may differ in their last bits; then only the chosen examples are compared.
     """
-    if run.newest_draw(numbers[-1]).features == _features_of(run).digest:
+    if run.draw_of(numbers[-1]).features == _features_of(run).digest:
         return
     for number in numbers:
         check_chosen(run, run.read_selection(number))
@@ -164,7 +164,7 @@ def check_chosen(run: Run, selection: Selection) -> None:
     for name, here, said, found, own in rows:
         if (name, name, said) != (here, found, own):
             raise DataError(
-                f"round {selection.round} of {run.title} has {name!r} with the prediction {said!r} where its features "
+                f"round {selection.round} of {run.uri} has {name!r} with the prediction {said!r} where its features "
                 f"have {found!r} with {own!r}; restore the round, or the features"
             )
 
@@ -297,21 +297,13 @@ def read_listing(run: Run) -> dict[str, Entry]:
     return {entry.key: entry for entry in entries}
 
 
-class Comparison(NamedTuple):
-    """Objects of chosen examples now, compared with the listing of the pool."""
-
-    changed: list[str]  # keys of objects with another tag
-    lost: list[str]  # keys of objects that no longer exist
-    unknown: int  # number of examples that could not be compared
-    reason: str | None = None  # why nothing was compared
-    version: str | None = None  # current version of the table, if it differs from the run's
-
-
-def compare_objects(run: Run, rounds: Sequence[Chosen]) -> Comparison:
+def compare_objects(run: Run, rounds: Sequence[Chosen]) -> tuple[ChangedObjects, dict[str, str]]:
     """Find objects of chosen examples that changed or vanished after the pool was listed.
 
     Uses one listing of the pool, or one request per object, whichever is faster. An unreachable pool raises no error:
     the result then has the reason why nothing was compared.
+
+    Returns the objects in numbers, and by the key of each such object ``"changed"`` or ``"lost"``.
     """
     before = {
         key: tag for chosen in rounds for key, tag in zip(chosen.objects, chosen.tags, strict=True) if key and tag
@@ -321,33 +313,23 @@ def compare_objects(run: Run, rounds: Sequence[Chosen]) -> Comparison:
         now = _tags(run, before.keys()) if before else {}
         version = _newer_version(run)
     except OpaccError as error:
-        return Comparison([], [], len(before) + unknown, str(error))
-    lost = [key for key in before if key not in now]
-    changed = [key for key in before if key in now and now[key] != before[key]]
-    return Comparison(changed, lost, unknown, version=version)
+        return ChangedObjects(changed=0, lost=0, unknown=len(before) + unknown, first=[], reason=str(error)), {}
+    states = {key: "changed" if key in now else "lost" for key, tag in before.items() if now.get(key) != tag}
+    lost = sum(state == "lost" for state in states.values())
+    first = sorted(states)[:NAMED]
+    objects = ChangedObjects(changed=len(states) - lost, lost=lost, unknown=unknown, first=first, version=version)
+    return objects, states
 
 
-def find_changed(tracks: Sequence[Run], numbers: Sequence[int] | None = None) -> ChangedObjects:
-    """Count changed and lost objects of the chosen examples of a run's tracks, in the given rounds or in all of them.
-
-    See :func:`compare_objects`.
-    """
-    rounds = [run.read_chosen(number) for run in tracks for number in (run.rounds() if numbers is None else numbers)]
-    found = compare_objects(tracks[0], rounds)
-    return ChangedObjects(
-        changed=len(found.changed),
-        lost=len(found.lost),
-        unknown=found.unknown,
-        first=sorted(found.changed + found.lost)[:NAMED],
-        reason=found.reason,
-        version=found.version,
-    )
+def find_changed(run: Run, numbers: Sequence[int] | None = None) -> ChangedObjects:
+    """Count changed and lost objects of the chosen examples of a run, in the given rounds or in all of them."""
+    return compare_objects(run, list(map(run.read_chosen, run.rounds() if numbers is None else numbers)))[0]
 
 
 def _newer_version(run: Run) -> str | None:
     """Return the current version of the pool's table if it differs from the run's and the spec pins none."""
     pool = run.spec.pool
-    if run.header.pool.version is None or isinstance(pool.version, int) or pool.timestamp is not None:
+    if run.header.pool.version is None or isinstance(pool.own("version"), int) or pool.own("timestamp"):
         return None
     found = newest_version(open_pool(pool), pool.format, rules_of(pool))
     return None if found == run.header.pool.version else found
@@ -359,4 +341,4 @@ def _tags(run: Run, keys: Collection[str]) -> dict[str, str]:
     num_files = run.header.pool.num_files
     if num_files is not None and num_files <= LISTED_AT_ONCE * len(keys):
         return {entry.key: entry.tag for entry in store.list() if entry.key in keys}
-    return {entry.key: entry.tag for entry in store.each(store.entry, list(keys)) if entry}
+    return {entry.key: entry.tag for entry in in_order(store.entry, list(keys)) if entry}

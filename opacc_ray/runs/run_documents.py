@@ -3,6 +3,8 @@
 The stored estimate is in :mod:`opacc_ray.runs.estimate_documents`.
 """
 
+import hashlib
+import json
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
@@ -78,6 +80,13 @@ class RunHeader(SealedDocument):
     git_commit: str | None = Field(description="git commit of the working directory at the start, if there is one")
     created: str = Field(description="when the run was created: ISO 8601, UTC")
 
+    @property
+    def code_digest(self) -> str | None:
+        """Digest of the code that made the features; None if no code ran."""
+        if self.code is None:
+            return None
+        return hashlib.sha256(json.dumps(self.code.model_dump(), sort_keys=True).encode()).hexdigest()
+
 
 # -- the model before any label ------------------------------------------------------------------------------
 
@@ -135,13 +144,16 @@ class KeptFile(Part):
 
 
 class Draw(SealedDocument):
-    """One draw of a round. It is created after its files; the round exists from then on."""
+    """The draw of a round. It is created after its files; the round exists from then on."""
 
     format: Literal["opacc-draw/1"] = format_field("opacc-draw/1")
-    run: str = Field(description="digest of the run that owns the draw, with /TRACK if the track is not the first")
+    run: str = Field(description="digest of the run that owns the draw")
     features: str = Field(description="digest of the features that it was drawn from")
-    folder: str = Field(description="folder of the files below the round: draws/ and a digest of all of them")
-    files: dict[str, KeptFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
+    folder: str = Field(description="folder of the files below the round: a digest of all of them")
+    files: dict[str, KeptFile] = Field(description="by name: selection.json, predictions.parquet")
+
+    def words(self) -> str:
+        return f"drawn, from the features {self.features[:12]}"
 
 
 class ClosedRound(SealedDocument):
@@ -153,6 +165,9 @@ class ClosedRound(SealedDocument):
     selection: str = Field(description="SHA-256 of the selection of the round")
     given_up: list[str] = Field(description="ids without a label; they count as not drawn")
 
+    def words(self) -> str:
+        return f"closed, {len(self.given_up)} labels given up"
+
 
 class Taught(Document):
     """Labelled examples that were exported as training data."""
@@ -160,13 +175,8 @@ class Taught(Document):
     format: Literal["opacc-taught/1"] = format_field("opacc-taught/1")
     ids: list[str] = Field(description="ids of the examples")
 
-
-class UnusedRows(Part):
-    """Rows of a file of labels that are ignored: their examples were given up and not drawn again."""
-
-    track: str | None = Field(default=None, description="track of the round; null for the first track")
-    round: int = Field(ge=1, description="round that was closed without these labels")
-    rows: int = Field(ge=1, description="number of rows")
+    def words(self) -> str:
+        return f"{len(self.ids)} labelled examples exported as training data"
 
 
 class RoundLook(Part):
@@ -223,9 +233,13 @@ class Goal(GoalProgress, SealedDocument):
 
     format: Literal["opacc-goal/1"] = format_field("opacc-goal/1")
 
+    def words(self) -> str:
+        of = "" if self.target == "accuracy" else f"{self.target} "
+        return f"goal {of}±{self.half_width:g} {'reached' if self.reached else 'not reached'}"
+
 
 class Seal(SealedDocument):
-    """What will be stated of a track, written before its first label."""
+    """What will be stated of a run, written before its first label."""
 
     remedy: ClassVar[str] = "restore it from a backup"
 
@@ -237,6 +251,9 @@ class Seal(SealedDocument):
         default=None, description="goal of `opacc next --until` at which sampling will stop; null: none"
     )
     promised_by: str | None = Field(default=None, description="who promises it")
+
+    def words(self) -> str:
+        return f"sealed: {', '.join(self.metrics)} at level {self.level:g}"
 
     def deviations(self, stated: AccuracyEstimate) -> Iterator[str]:
         """Yield how an estimate deviates from the seal, in sentences."""
@@ -258,14 +275,13 @@ class DrawnRound(Document):
 
     format: Literal["opacc-round/1"] = format_field("opacc-round/1")
     run: str = Field(description="URI of the run")
-    track: str | None = Field(default=None, description="track of the round; null for the first track")
     method: str | None = Field(default=None, description="sampling method; null if nothing was drawn")
     round: int | None = Field(default=None, ge=1, description="number of the round; null if nothing was drawn")
     n: int = Field(default=0, ge=0, description="number of draws; an example that is drawn twice counts twice")
     labelled: int = Field(
         default=0, ge=0, description="examples that already had a label, which the manifests leave out"
     )
-    carried_from: str | None = Field(default=None, description="earlier run that labelled these; null: another track")
+    carried_from: str | None = Field(default=None, description="run that labelled these before; null: an earlier round")
     pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
     manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
     notice: str | None = Field(
@@ -278,13 +294,13 @@ class DrawnRound(Document):
         default=None, description="predictions for the pool; null if unknown, or if nothing was drawn"
     )
     warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
-    reached: bool | None = Field(
-        default=None, description="whether the interval is as narrow as `--until` requires; null without it"
-    )
-    labels_to_go: int | None = Field(
-        default=None, ge=0, description="forecast of the further labels for `--until`; null without it"
-    )
     goal: GoalProgress | None = Field(default=None, description="progress towards `--until`; null without it")
+    step: list[str] = Field(default=[], description="command to run next and its arguments, without the run")
+
+    @property
+    def reached(self) -> bool:
+        """Whether the interval is as narrow as `--until` requires, so that nothing was drawn."""
+        return self.goal is not None and self.goal.reached
 
 
 # -- what was known before the first label --------------------------------------------------------------------
@@ -293,8 +309,8 @@ class DrawnRound(Document):
 class HistorySource(Part):
     """One source of knowledge from before the first label."""
 
-    kind: Literal["reference", "audit", "prior", "judge"] = Field(
-        description="labels of the reference, labels of an earlier audit, or a column of the pool, also one of a judge"
+    kind: Literal["reference", "audit", "judge"] = Field(
+        description="labels of the reference, labels of an earlier audit, or a judge, a column of the pool"
     )
     uri: str = Field(description="URI of the source")
     examples: int = Field(ge=0, description="number of labelled examples, or of values of the column")
@@ -309,5 +325,22 @@ class KeptHistory(SealedDocument):
     format: Literal["opacc-kept-history/1"] = format_field("opacc-kept-history/1")
     run: str | None = Field(description="digest of the run")
     folder: str = Field(pattern="^[0-9a-f]{16}$", description="folder of the files: a digest of all of them")
-    files: dict[str, KeptFile] = Field(description="by name: labelled-1.parquet, prior.npy")
+    files: dict[str, KeptFile] = Field(description="by name: labelled-1.parquet, judges.parquet")
     sources: list[HistorySource] = Field(description="sources; labelled-1.parquet belongs to the first")
+
+
+# -- the end of a command ------------------------------------------------------------------------------------
+
+Ended = Literal["done", "waits for labels", "wrong spec", "failed", "interrupted"]
+"""How a job ended."""
+
+
+class RunExit(Document):
+    """Exit status of `opacc run`, written to storage for other programs."""
+
+    format: Literal["opacc-run-exit/1"] = format_field("opacc-run-exit/1")
+    ended: Ended = Field(description="done: nothing is missing; wrong spec: exit code 2; interrupted: run it again")
+    exit_code: int = Field(description="exit code of `opacc run`; also 0 if the run waits for labels")
+    run: str | None = Field(description="URI of the run; null if it was not created")
+    waits_for: str | None = Field(description="the next thing to do, in words; null if the run failed")
+    error: str | None = Field(description="error message; null if the run did not fail")

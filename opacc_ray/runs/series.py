@@ -1,19 +1,29 @@
-"""The runs of one audit over time: find them, and say how the pool of one differs from that of the run before."""
+"""The runs of one audit over time: how the pool of one has grown, what features of an earlier run still hold, and how
+many attempts a number is one of: other runs of the same pool, their seeds, and draws that were replaced.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Part
-from opacc_ray.errors import DataError, counted
-from opacc_ray.lake.store import Entry, Store
+from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.errors import DataError, OpaccError, counted
+from opacc_ray.extract.content_digest import Code, describe
+from opacc_ray.extract.feature_set import FeatureLink, Index, read_index
+from opacc_ray.lake.examples import Plan
+from opacc_ray.lake.store import Entry, Store, in_order
 from opacc_ray.lake.store_uris import open_store
+from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.feature_store import read_listing
 from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run_documents import Draw
 from opacc_ray.spec import Spec
+
+THREADS = 16  # runs that are read at a time
 
 
 def names_of_runs(output: Store) -> list[str]:
@@ -81,9 +91,11 @@ def changes_since(before: Run, entries: Sequence[Entry]) -> PoolChanges | None:
     )
 
 
-def first_labelled(runs: Iterable[Run]) -> Run | None:
-    """Return the first of the runs of an audit that has a file of labels, with which a watch compares the others."""
-    return next((run for run in runs if any("/labels/" in entry.key for entry in run.store.list("rounds/"))), None)
+def runs_on_pool(run: Run) -> list[Run]:
+    """Return the runs of its output whose pool had the same listing, itself included; unreadable ones are left out."""
+    output = output_of(run)
+    found = in_order(lambda name: run_beside(output, name), names_of_runs(output), THREADS)
+    return [other for other in found if other and other.header.pool.digest == run.header.pool.digest]
 
 
 def output_of(run: Run) -> Store:
@@ -99,3 +111,143 @@ def run_beside(output: Store, name: str | None) -> Run | None:
         return Run.open(output.store(name).uri)
     except DataError:
         return None
+
+
+def features_before(spec: Spec, plan: Plan, link: FeatureLink | None, code: Code | None) -> str | None:
+    """Return the name of the newest earlier run with features of the same model and code; None without one.
+
+    Models without weights in the spec may differ from run to run, so nothing is taken for them.
+    """
+    if link is None and (not spec.pool.holds_features or spec.compares_with()):
+        return None
+    wanted = set(link.features) if link else set(spec.extracted())
+    if "coverage" in wanted and "ranges" in spec.compares_with():
+        return None  # which are those of a reference that may have changed
+    for run in grown_from(runs_of(spec.output, spec.name)[0][::-1], spec, plan.digest):
+        same = run.header.code == code and _deciding(run.spec, plan, wanted) == _deciding(spec, plan, wanted)
+        index = _sound_index(run.features) if same else None
+        if index is not None and wanted <= index.features.keys():
+            return run.name
+    return None
+
+
+def _deciding(spec: Spec, plan: Plan, features: set[str]) -> dict[str, Any]:
+    """Return all that decides features of a listing, apart from the code."""
+    return describe(spec, plan, None, sorted(features)).decided_by
+
+
+def _sound_index(folder: Store) -> Index | None:
+    try:
+        return read_index(folder)
+    except DataError:
+        return None
+
+
+def known_features(run: Run) -> Store | None:
+    """Return the folder of the run that a run has grown from; None if there is none, or its features were removed."""
+    before = run_beside(output_of(run), run.header.grown_from)
+    return before.features if before is not None and _sound_index(before.features) is not None else None
+
+
+def pool_changes(run: Run, entries: Sequence[Entry] | None = None) -> PoolChanges | None:
+    """Return how the pool of a run differs from that of the run that it has grown from; None if it has not.
+
+    ``entries`` are the pool's objects; None: those of the run's listing.
+    """
+    before = run_beside(output_of(run), run.header.grown_from)
+    if before is None:
+        return None
+    try:
+        return changes_since(before, [*read_listing(run).values()] if entries is None else entries)
+    except DataError:
+        return None
+
+
+REMOVED = "removed/"  # folder of an output
+
+
+class Attempt(Part):
+    """One run of a pool."""
+
+    name: str = Field(description="name of the run")
+    created: str = Field(description="when it was created: ISO 8601, UTC")
+    method: str = Field(description="sampling method of its spec")
+    seed: int = Field(description="its seed")
+    weights: str | None = Field(description="SHA-256 of the weights; null: unknown")
+    code: str | None = Field(description="digest of the code; null: no code ran")
+    stated: float | None = Field(description="the newest estimate; null: none, or it cannot be read")
+
+
+class RemovedAttempt(Document):
+    """What an output keeps of a run that was removed after a round was drawn, in ``removed/``."""
+
+    format: Literal["opacc-removed-attempt/1"] = format_field("opacc-removed-attempt/1")
+    pool: str = Field(description="digest of the listing of its pool")
+    attempt: Attempt = Field(description="the run")
+
+
+class Attempts(Part):
+    """The runs and draws of one pool that an output knows."""
+
+    runs: list[Attempt] = Field(description="all runs of the pool below the output, the oldest first")
+    place: int = Field(ge=1, description="place of this run among them")
+    removed: list[Attempt] = Field(description="further runs of the pool that `opacc runs remove` deleted")
+    seeds: int = Field(ge=1, description="different seeds of all these runs")
+    estimates: int = Field(ge=0, description="estimates that this run has stated")
+
+    def __str__(self) -> str:
+        """Return the counts in a line."""
+        gone = f", {len(self.removed)} more removed" if self.removed else ""
+        runs = f"run {self.place} of {len(self.runs)} of this pool by time ({counted(self.seeds, 'seed')}{gone})"
+        return f"{runs}; in this run {counted(self.estimates, 'estimate')} stated"
+
+
+def attempts_of(run: Run) -> Attempts:
+    """Return the runs below the output of a run whose pool had the same listing, and the estimates of this one.
+
+    Runs that cannot be read are left out.
+    """
+    output, places = output_of(run), dict[tuple[str, str], Attempt]()
+    for other in runs_on_pool(run):
+        places[other.header.created, other.name] = _described(other)
+    own = (run.header.created, run.name)
+    places[own] = _described(run)
+    removed = [attempt for attempt in _removed(output, run) if (attempt.created, attempt.name) not in places]
+    return Attempts(
+        runs=[places[key] for key in sorted(places)],
+        place=1 + sorted(places).index(own),
+        removed=removed,
+        seeds=len({attempt.seed for attempt in (*places.values(), *removed)}),
+        estimates=sum(1 for commit in run.commits for _ in commit.documents(Stated)),
+    )
+
+
+def keep_removed(run: Run) -> None:
+    """Keep what an auditor must know of a run that is about to be removed, if a round was drawn."""
+    if run.head and any(True for commit in run.commits for _ in commit.documents(Draw)):
+        record = RemovedAttempt(pool=run.header.pool.digest, attempt=_described(run))
+        output_of(run).write(f"{REMOVED}{run.name}-{run.head[:8]}.json", record.to_bytes())
+
+
+def _removed(output: Store, run: Run) -> Iterator[Attempt]:
+    """Yield the removed runs of the pool of a run; a record that cannot be read is left out."""
+    for entry in output.list(REMOVED):
+        with suppress(OpaccError):
+            record = RemovedAttempt.from_bytes(output.read(entry.key), output.uri_of(entry.key))
+            if record.pool == run.header.pool.digest:
+                yield record.attempt
+
+
+def _described(run: Run) -> Attempt:
+    header, stated = run.header, None
+    with suppress(OpaccError):
+        stated = run.read_estimate()
+    return Attempt(
+        name=run.name,
+        created=header.created,
+        method=run.spec.sample.method,
+        seed=run.spec.seed,
+        weights=header.model.sha256,
+        code=header.code_digest,
+        stated=stated.value if stated else None,
+    )

@@ -6,37 +6,27 @@ Each module offers the names of :class:`Sampler`. ``CONTRIBUTING.md`` walks thro
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from importlib import import_module
-from typing import Any, cast, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from opacc_ray.errors import SpecError, meant, shortened
+from opacc_ray.registry import Registry
 from opacc_ray.samplers.base import Draw, Previous, Sampler, Task
 
-METHODS = {
-    name: cast(Sampler, import_module(f"{__name__}.{name}"))
-    for name in (
-        "srs",
-        "css",
-        "ces",
-        "deepest",
-        "neyman",
-        "deepreduce",
-        "sups",
-        "rhcs",
-        "ssrs",
-        "gbs",
-        "two_ups",
-        "coverage",
-    )
-}
-"""Name of each method, and of its module in this package."""
+METHODS: Mapping[str, Sampler] = Registry(
+    "methods",
+    {
+        name: f"{__name__}.{name}"
+        for name in ("srs", "css", "ces", "deepest", "neyman", "deepreduce", "sups", "rhcs", "ssrs", "gbs", "two_ups")
+    },
+)
+"""Name of each method, and of its module in this package; then the methods of extensions."""
 
 __all__ = ["METHODS", "Draw", "Previous", "Sampler", "Task", "find_method", "parse_parameters"]
 
 PRESET = "preset"
 """Parameter of every method that names a published setting of its parameters."""
 
-_COMMON = ("method", "budget", "replicates", "models", PRESET)  # keys of every method
+_COMMON = ("method", "budget", "models", PRESET)  # keys of every method
 
 
 def find_method(method: str, others: Iterable[str] = ()) -> Sampler:

@@ -22,7 +22,7 @@ after the initial examples and after every group; an empty section of T counts a
 Deviations. Eq. 8 is infinite where T leaves a section empty, which the paper does not address: here P_T is smoothed,
 (count + a) / (n + a·K). This rewards every rare section that is filled, so rare examples are chosen too often, more so
 for a smaller a; a = 1e-13 is the floor of 1e-15 that released code uses. `kl` has the opposite bias. `squared` weights
-both directions equally, and is the default (`benchmarks/ces_objectives.py`).
+both directions equally, and is the default (`jobs/study-ces.yaml`).
 
 Objectives are compared as whole numbers of 2^-40 per section, so that ties do not depend on the order of summation; the
 first of the best groups is taken. Examples labelled in earlier rounds belong to T and count among the p. The neurons of
@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.drawing import draw_uniform, unlabelled_index
-from opacc_ray.designs.purposive import Purposive
+from opacc_ray.designs.simple_random import Purposive
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons.sections import Histogram, check_sections, equal_width, part_codes, relative_entropy
 from opacc_ray.parts.loops import in_threads

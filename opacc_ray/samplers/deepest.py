@@ -15,7 +15,7 @@ on the failures f = 1 - outcome: unbiased, for any weights. For regression the o
 There are two readings of the weights, with P_i the score of failure of example i and *active* as in
 :mod:`~opacc_ray.samplers.auxiliary`:
 
-    released   w_ij = P_j if j is active     the authors' code: reproduces their Table II (benchmarks/deepest_table2.py)
+    released   w_ij = P_j if j is active     the authors' code: reproduces their Table II (opacc study --as deepest)
     paper      w_ij = P_j if i is active     the text of section III: far from Table II, less variance
 
 In both, W is the number of drawn examples that have weights at all, times one fixed vector, and that number cancels:
@@ -29,7 +29,7 @@ For LSA the paper activates above mean + variance, but the thresholds behind its
 lower: the presets ``lsa_cn5`` and ``lsa_ln5``. In a later round the sample starts afresh, among unlabelled examples.
 
 The tails are heavy: a failure that was unlikely to be drawn counts for up to 1/(1 - r) examples at random. So the 95 %
-interval is wider than that of SRS for the same budget where failures are rare (see estimators/intervals.py). DeepEST is
+interval is wider than that of SRS for the same budget where failures are rare (see estimation/intervals.py). DeepEST is
 the right choice where failing examples are themselves useful.
 
 Legend: N pool, n budget, n_k examples drawn before draw k, r weight probability, P score, q draw probability.
@@ -42,8 +42,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.draw_probability import StepByStep
 from opacc_ray.designs.drawing import draw_uniform
-from opacc_ray.designs.step_by_step import StepByStep
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary

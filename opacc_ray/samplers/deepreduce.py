@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.drawing import draw_uniform
-from opacc_ray.designs.purposive import Purposive
+from opacc_ray.designs.simple_random import Purposive
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons import set_cover
 from opacc_ray.neurons.sections import (
@@ -56,8 +56,7 @@ from opacc_ray.neurons.sections import (
     part_codes,
     relative_entropy,
 )
-from opacc_ray.parts.cache import Kept, key_of
-from opacc_ray.parts.view import View
+from opacc_ray.parts.view import Kept, View, key_of
 from opacc_ray.pool import LAYERS, Pool
 from opacc_ray.samplers.base import Draw, MethodParameters, Presets, Task, parameter
 

@@ -25,8 +25,8 @@ Legend: N pool, n budget and groups, p draw probability, Q probability of a grou
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.draw_probability import RaoHartleyCochran
 from opacc_ray.designs.drawing import line_lengths
-from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, Task

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
+from opacc_ray.designs.draw_probability import HansenHurwitz
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter

@@ -9,7 +9,6 @@ from opacc_ray.spec.model_spec import ModelSpec
 from opacc_ray.spec.pool_spec import ColumnsSpec, PoolSpec, ReferenceSpec, open_pool, plan_pool, rules_of
 from opacc_ray.spec.steps import (
     PLACEMENT,
-    ActorRange,
     ConflictRule,
     CoverageSpec,
     ExtractSpec,
@@ -23,7 +22,6 @@ from opacc_ray.spec.validation import parse_yaml, read_yaml, validated
 __all__ = [
     "PLACEMENT",
     "SURPRISE",
-    "ActorRange",
     "ColumnsSpec",
     "ConflictRule",
     "CoverageSpec",

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.metrics import ACCURACY
 from opacc_ray.lake.formats import FEATURE_COLUMNS, has_rows, place_of
+from opacc_ray.metrics.metric import ACCURACY, ERRORS
 from opacc_ray.samplers import find_method
 from opacc_ray.spec.model_spec import (
     WAYS,
@@ -22,7 +22,7 @@ from opacc_ray.spec.model_spec import (
     metric_texts,
     served_texts,
 )
-from opacc_ray.spec.pool_spec import GIVEN, PoolSpec, ReferenceSpec, time_text
+from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec, time_text
 from opacc_ray.spec.steps import PLACEMENT, ExtractSpec, Goal, LabelsSpec, Least, ManifestSpec, SampleSpec, ScoreSpec
 from opacc_ray.spec.validation import FunctionName, read_yaml, validated
 
@@ -37,13 +37,6 @@ _OF_CLASSES = {
 
 _OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
 """Keys of a model that are not supported for stored features."""
-
-_IF_USED = {
-    "model": ("program", "function", "trust", "grades", "counts"),
-    "sample": ("models", "fresh"),
-    "extract": ("channels_last",),
-}
-"""Keys that belong to the identity of an audit only if they are set."""
 
 
 def _name(value: str) -> str:
@@ -157,7 +150,7 @@ class Spec(Section):
         """Numbers that the draw of neyman serves, by the names of their classes; empty: its default."""
         named = self.sample.parameters.get("serve")
         if named is None:
-            return [] if self.model.counts else self.numbers[:1]
+            return [] if self.model.counts else [name for name in self.numbers if name not in ERRORS][:1]
         return list(named)
 
     def drawn_with(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,6 +167,23 @@ class Spec(Section):
             raise SpecError(f"serve: {error}") from None
         check_served(serve, self.model, self.pool.slice_names)
         return dict(parameters) | ({"serve": in_places(serve, self.model)} if serve else {})
+
+    def like(self, method: str | None, budget: int | None, seed: int | None, parameters: Mapping[str, Any]) -> "Spec":
+        """Return the spec with another sample section: None leaves a key as it is, another method has its defaults.
+
+        Histories and judges are left out for a method that does not learn from them, and ``history: auto`` for every
+        method: it would learn from labels of the run that has this spec.
+        """
+        kept = self.sample.model_dump() if method in (None, self.sample.method) else {"budget": self.sample.budget}
+        given = {"method": method or self.sample.method} | ({} if budget is None else {"budget": budget})
+        sample = validated(SampleSpec, kept | given | dict(parameters), "sample")
+        content = self.model_dump(mode="json") | {"sample": sample.model_dump()}
+        content |= {} if seed is None else {"seed": seed}
+        if self.history == "auto" or not sample.settings.learns_from_history:
+            content["history"] = None
+        if not sample.settings.learns_from_history:
+            content["pool"]["columns"]["judges"] = None
+        return parse_spec(content, "the spec")
 
     def _check_shown(self) -> None:
         shown, pool = self.manifest.show, self.pool
@@ -212,7 +222,7 @@ class Spec(Section):
             raise SpecError(f"coverage needs the layers of a module, and a {way} has none; set model.factory")
 
     def _check_history(self) -> None:
-        given = {"history": self.history, **{f"pool.columns.{own}": getattr(self.pool.columns, own) for own in GIVEN}}
+        given = {"history": self.history, "pool.columns.judges": self.pool.columns.judges}
         key = next((name for name, value in given.items() if value), None)
         if key is None:
             return
@@ -220,8 +230,6 @@ class Spec(Section):
             raise SpecError(
                 f"{key} is only supported for neyman, and sample.method is {self.sample.method!r}; remove {key}"
             )
-        if self.sample.replicates is not None:
-            raise SpecError(f"{key} cannot be combined with replicates, which draw from parts of the pool; remove one")
 
     def _check_grades(self) -> None:
         answer, is_grade = self.pool.columns.answer or [], self.model.task == "grade"
@@ -283,10 +291,11 @@ class Spec(Section):
             who = f"sample.method {self.sample.method!r} needs" if name in needed else "extract.features has"
             if name in _OF_CLASSES and self.model.task == "regression":
                 raise SpecError(f"{who} {name}, and {_OF_CLASSES[name]}")
-            if self.pool.holds_features and name not in (*self.stored(), *SURPRISE):
+            source = "hidden" if name in SURPRISE and name not in self.stored() else name
+            if self.pool.holds_features and source not in self.stored():
                 instead = self.sample.settings.instead
                 way = f", or {instead[name]}" if name in needed and name in instead else ""
-                raise SpecError(f"{who} {name}, which the stored features lack: {_way_to_store(name)}{way}")
+                raise SpecError(f"{who} {name}, which the stored features lack: {_way_to_store(source)}{way}")
             if name not in features:
                 raise SpecError(f"{who} {name}, which is not extracted: add {name} to extract.features")
             if self._compares_with(name) and self.reference is None:
@@ -311,6 +320,15 @@ class Spec(Section):
         follows_output = "output" in named or self.pool.columns.answer or self.model.counts
         return tuple(dict.fromkeys([*named, *(follows if follows_output else [])]))
 
+    def surprise(self) -> tuple[str, ...]:
+        """Return the features that are computed from the stored hidden layer of the pool and of the reference."""
+        return tuple(name for name in self.features() if "traces" in self._compares_with(name))
+
+    def extracted(self) -> tuple[str, ...]:
+        """Return the features that a model gives, or a table has: those that surprise is computed from among them."""
+        hidden = ["hidden"] if self.surprise() else []
+        return tuple(dict.fromkeys([*hidden, *(name for name in self.features() if name not in self.surprise())]))
+
     @property
     def reads_reference(self) -> bool:
         """Whether a feature, or the method, uses the reference."""
@@ -318,9 +336,9 @@ class Spec(Section):
 
     @property
     def has_history(self) -> bool:
-        """Return whether the method starts from earlier labels or a prior."""
+        """Return whether the method starts from earlier labels or judges."""
         labelled = self.reference is not None and self.reference.labels is not None
-        return bool(self.history) or labelled or any(getattr(self.pool.columns, own) for own in GIVEN)
+        return bool(self.history) or labelled or bool(self.pool.columns.judges)
 
     def compares_with(self) -> set[str]:
         """Return what the features need of the reference: traces, ranges, both or nothing."""
@@ -361,22 +379,16 @@ class Spec(Section):
         Left out are placement and speed, keys that no feature uses, slices that the draw does not serve, and how labels
         are read and scored.
         """
-        left_out = {"extract": set(PLACEMENT), "model": {"error_scale", "name"}}
+        left_out = {"extract": set(PLACEMENT), "model": {"name"}}
         others = ("output", "labels", "score", "population", "data_as_of", "metrics", "goal")
         content = self.model_dump(exclude=left_out | dict.fromkeys(others, True))
         del content["manifest"]["show"]
         content["pool"] = self.pool.identity()
         content["reference"] = self.reference and self.reference.identity()
-        if not self.history:
-            del content["history"]
         if not self.reads_reference:
             del content["reference"]
         if "coverage" not in self.features():
             del content["extract"]["coverage"]
-        for section, keys in _IF_USED.items():
-            for key in keys:
-                if not content[section][key]:
-                    del content[section][key]
         content["pool"] |= self.pool.slices_of(self.sample.parameters.get("serve", []))
         return content
 

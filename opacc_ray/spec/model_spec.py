@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, shown
-from opacc_ray.estimators.metrics import ACCURACY, AVERAGES, Metric, find_place, is_of_class, parse_metric
-from opacc_ray.estimators.scores import SCORES
+from opacc_ray.metrics.metric import ACCURACY, AVERAGES, ERRORS, Metric, find_place, is_of_class, parse_metric
+from opacc_ray.metrics.scores import SCORES
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 from opacc_ray.spec.validation import FunctionName, function_name
 
@@ -68,6 +68,9 @@ def _grades(value: Any) -> Any:
         if value not in (*SCALES, SCORE):
             raise ValueError(f"use {', '.join((*SCALES, SCORE))}, or a grade for each outcome: {{good: 1, bad: 0}}")
         return value
+    for name in value if isinstance(value, dict) else ():
+        if name is None or isinstance(name, bool):
+            raise ValueError(f"YAML parses the name of a grade as {name!r}; put quotes around it")
     found = {str(name).strip(): outcome for name, outcome in value.items()} if isinstance(value, dict) else {}
     fit = (isinstance(outcome, int | float) and not isinstance(outcome, bool) for outcome in found.values())
     if "" in found or len(found) < 2 or not all(fit) or {min(found.values()), max(found.values())} != {0, 1}:
@@ -132,9 +135,6 @@ class ModelSpec(Section):
     classes: Annotated[list[str], AfterValidator(_distinct)] | None = Field(
         default=None, description="class names for annotators, in the model's order"
     )
-    error_scale: float = Field(
-        default=1.0, gt=0, description="regression: score = max(0, 1 - (error / scale)²), unless score says otherwise"
-    )
 
     @property
     def has_classes(self) -> bool:
@@ -147,6 +147,11 @@ class ModelSpec(Section):
         if self.task != "grade" or self.grades == SCORE:
             return None
         return SCALES[self.grades or "verdict"] if not isinstance(self.grades, dict) else self.grades
+
+    @property
+    def label_names(self) -> Sequence[str]:
+        """Names of the classes or grades; empty if labels are numbers."""
+        return self.classes or list(self.outcomes or ())
 
     @property
     def reads_numbers(self) -> bool:
@@ -248,6 +253,8 @@ def _texts(given: Any) -> list[str]:
     for item in items:
         pair = isinstance(item, dict) and len(item) == 1
         name, positive = next(iter(item.items())) if pair else (item, None)
+        if isinstance(positive, bool):
+            raise ValueError(f"YAML parses the class of {name} as {positive}; put quotes around it")
         if not isinstance(name, str) or isinstance(positive, dict | list) or (pair and positive is None):
             raise ValueError(f"{shown(item)} is no number to state; write accuracy, macro_f1 or {{recall: CLASS}}")
         found.append(name if positive is None else f"{name}@{positive}")
@@ -261,13 +268,19 @@ def _parsed(text: str) -> Metric:
         raise ValueError(str(error)) from None
 
 
-def check_metrics(metrics: Sequence[str], model: ModelSpec) -> None:
-    """Raise SpecError for a metric of a class, or of counts, that the model does not have."""
+def check_metrics(metrics: Sequence[str], model: ModelSpec, key: str = "metrics") -> None:
+    """Raise SpecError for a metric of a class, of counts or of values that the model does not have."""
     for text in metrics:
         if model.counts is not None or "/" in text:
-            check_ratio(parse_metric(text), model, "metrics")
+            check_ratio(parse_metric(text), model, key)
         else:
-            _check(text, model, "metrics")
+            _check(text, model, key)
+
+
+def check_error(metric: Metric, model: ModelSpec, key: str) -> None:
+    """Raise SpecError for a number about the errors of values if a model predicts none."""
+    if metric.is_error and model.task != "regression":
+        raise SpecError(f"{key}: {metric} needs values, and model.task is {model.task}; remove it")
 
 
 def check_ratio(metric: Metric, model: ModelSpec, key: str) -> None:
@@ -300,9 +313,12 @@ def check_served(numbers: Sequence[str], model: ModelSpec, slices: Sequence[str]
 
 
 def _check(text: str, model: ModelSpec, key: str) -> None:
-    if text != ACCURACY and not model.has_classes:
+    metric = parse_metric(text)
+    check_error(metric, model, key)
+    if text != ACCURACY and not model.has_classes and not metric.is_error:
+        instead = f"choose one of {', '.join(ERRORS)}" if model.task == "regression" else "remove it"
         raise SpecError(
-            f"{key}: {text} is only supported for classification, and model.task is {model.task}; remove it"
+            f"{key}: {text} is only supported for classification, and model.task is {model.task}; {instead}"
         )
     if is_of_class(text):
         try:

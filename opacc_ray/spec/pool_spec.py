@@ -1,18 +1,36 @@
-"""Location and format of the pool, and the reference: ``pool`` and ``reference``."""
+"""Location and format of the pool, and the reference: ``pool`` and ``reference``.
 
+An item of ``pool.slices`` makes these slices:
+
+    camera                  a slice for each value of a column
+    {age: [18, 30, 50]}     numbers, in slices between the cuts: < 18, 18 to 30, 30 to 50, >= 50
+    {weather: [rain, fog]}  tags, of which a row may have several: for each, the rows that have it and the others
+    folder                  a slice for each folder of files; {folder: 2}: for the first two levels of folders
+    [camera, region]        a crossing of slices in the list: a slice for each pair of values
+
+A crossing is named camera*region, the slices by two levels of folders "folder 2", and those of a tag "weather rain".
+
+``pool.sample_of`` states that the pool is a simple random sample: of 7542 examples, or of "more"; {video: 300} of 300
+values of a column, with all their examples. The accuracy is then stated for all of these.
+"""
+
+import re
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
 
 from opacc_ray.documents import Section
-from opacc_ray.estimators.population import SampleOf
-from opacc_ray.lake.catalogs import UNITY
+from opacc_ray.errors import SpecError, meant, shown
+from opacc_ray.estimation.adjustments import MORE, SampleOf
 from opacc_ray.lake.examples import Columns, Plan, Rules
 from opacc_ray.lake.formats import (
     FEATURE_COLUMNS,
-    OPTIONAL_KEYS,
+    FORMATS,
     FormatName,
     find_format,
     formats_with,
@@ -22,15 +40,131 @@ from opacc_ray.lake.formats import (
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.s3_client import Access
 from opacc_ray.lake.store_uris import CATALOG, Store, open_store, open_table
-from opacc_ray.slices import CROSSING, FOLDER, SliceRule
-from opacc_ray.spec.slice_spec import SampledFrom, Slices, names_in, rules_in
+from opacc_ray.metrics.metric import parse_metric
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, FOLDER, SliceRule
 from opacc_ray.spec.steps import ExtractSpec
 
-_FIRST_OF_POOL = ("format", "alpha", "max_pixels", "max_bytes")
-"""Keys of a pool that have always decided the identity of a run."""
 
-GIVEN = ("prior", "judges")
-"""Keys of columns that no feature is made of: draws start from them."""
+def _listed(given: Any) -> Any:
+    """Return ``given`` unchanged; raises ValueError unless it is a list of slices, each name once."""
+    if given is None:
+        return None
+    if not isinstance(given, list) or not given:
+        raise ValueError("give a list of slices, such as [camera, {age: [18, 30, 50]}, folder]")
+    rules, crossings = rules_in(given), [item for item in given if isinstance(item, list)]
+    known = [rule.name for rule in rules]
+    for crossing in crossings:
+        _check_crossing(crossing, known)
+    names = [*known, *(CROSSING.join(sorted(crossing)) for crossing in crossings)]
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"the slices {twice!r} are given twice; remove one")
+    return given
+
+
+Slices = Annotated[list[str | dict[str, int | list[int | float] | list[str]] | list[str]], BeforeValidator(_listed)]
+"""The value of ``pool.slices``."""
+
+
+def _sampled(given: Any) -> Any:
+    """Return ``given`` unchanged; raises ValueError unless it is a size, "more", or one of these for a column."""
+    if given is None:
+        return None
+    try:
+        [(cluster, total)] = given.items() if isinstance(given, dict) and len(given) == 1 else [(None, given)]
+        SampleOf.parse(total, cluster)
+    except SpecError as error:
+        raise ValueError(f"{error}; or of clusters, as in {{video: {MORE}}}") from None
+    if cluster is not None:
+        _rule(cluster)
+    return given
+
+
+SampledFrom = Annotated[int | str | dict[str, int | str], BeforeValidator(_sampled)]
+"""The value of ``pool.sample_of``."""
+
+
+def rules_in(given: Sequence[Any]) -> list[SliceRule]:
+    """Return the slices of a list that are not crossings; raises ValueError if one has another form."""
+    return [rule for item in given if not isinstance(item, list) for rule in _rules(item)]
+
+
+def names_in(given: Sequence[Any]) -> list[str]:
+    """Return the names of all slices of a list, as :meth:`opacc_ray.parts.view.View.slicing` takes them."""
+    named = ([CROSSING.join(item)] if isinstance(item, list) else [own.name for own in _rules(item)] for item in given)
+    return [name for names in named for name in names]
+
+
+def _rules(item: Any) -> list[SliceRule]:
+    """Return the slices of an item that is no crossing: several for tags."""
+    [value] = item.values() if isinstance(item, dict) and len(item) == 1 else [None]
+    if not isinstance(value, list) or not value or not all(isinstance(tag, str) for tag in value):
+        return [_rule(item)]
+    [column] = item
+    unfit = next((tag for tag in value if tag != tag.strip() or not tag or re.search(r"[|;,*]", tag)), None)
+    if unfit is not None or len(set(value)) < len(value):
+        why = "appears twice" if unfit is None else f"has {unfit!r}, which is no tag: a tag has no '|', ';', ',' or '*'"
+        raise ValueError(f"{{{column}: {shown(value)}}} {why}")
+    return [SliceRule(f"{_column(column)} {tag}", column, tag=tag) for tag in value]
+
+
+def _rule(item: Any) -> SliceRule:
+    if isinstance(item, str):
+        return SliceRule(_column(item), item)
+    if not isinstance(item, dict) or len(item) != 1:
+        quotes = "; put it in quotes" if isinstance(item, int | float) else ""
+        raise ValueError(f"{shown(item)} is no slice: give a column, {{COLUMN: [CUTS]}}, or a list of names{quotes}")
+    [(column, value)] = item.items()
+    if not isinstance(column, str):
+        raise ValueError(f"{shown(column)} is no name of a column; put it in quotes")
+    if column != FOLDER:
+        return SliceRule(_column(column), column, _cuts(column, value))
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{{folder: {shown(value)}}}: give the number of levels, 1 or more")
+    return SliceRule(f"{FOLDER} {value}", FOLDER, levels=value)
+
+
+def _column(name: str) -> str:
+    """Return the name of a column; raises ValueError if the name of its slices would mean something else."""
+    if name != name.strip() or not name or CROSSING in name:
+        raise ValueError(
+            f"{name!r} cannot name slices, since it is empty, or has {CROSSING!r} or a space at an end; cross slices "
+            "as a list, [camera, region], or rename the column"
+        )
+    if name in (BY_PREDICTION, BY_TRUTH):
+        raise ValueError(f"{name!r} needs no slices: `opacc estimate RUN --by {name}` has its classes; remove it")
+    try:
+        parse_metric(name)
+    except SpecError:
+        return name
+    raise ValueError(f"{name!r} is the name of a metric, so it cannot name slices; rename the column")
+
+
+def _cuts(column: str, value: Any) -> tuple[float, ...]:
+    cuts = value if isinstance(value, list) else []
+    if not cuts or not all(map(_is_finite, cuts)):
+        raise ValueError(f"{{{column}: {shown(value)}}}: give a list of one or more numbers, such as [18, 30, 50]")
+    if sorted(set(cuts)) != cuts:
+        raise ValueError(f"{{{column}: {shown(value)}}}: the cuts do not rise; write {shown(sorted(set(cuts)))}")
+    return tuple(map(float, cuts))
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _check_crossing(names: list[Any], known: Sequence[str]) -> None:
+    """Raise ValueError unless a crossing has two or more different ones of the ``known`` slices."""
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        guess = meant(unknown, known, f"known are {', '.join(known) or 'none'}")
+        raise ValueError(f"the crossing {shown(names)} has {shown(unknown)}, which is no slice of the list; {guess}")
+    if len(set(names)) < max(len(names), 2):
+        raise ValueError(f"the crossing {shown(names)} needs two or more different slices of the list")
+
+
+_DECIDES_NO_EXAMPLE: dict[str, Any] = dict.fromkeys(("slices", "sample_of", "access"), True)
+"""Keys of a pool that change neither which examples are read nor how."""
 
 
 def _as_list(value: Any) -> Any:
@@ -65,17 +199,12 @@ class ColumnsSpec(Section):
     )
     dsa: str | None = Field(default=None, description="stored features: distance-based surprise")
     lsa: str | None = Field(default=None, description="stored features: likelihood-based surprise")
-    prior: str | None = Field(
-        default=None,
-        description="your own numbers, larger for examples more likely to fail, such as an alarm: neyman starts "
-        "from them, and stays unbiased if they are wrong",
-    )
     judges: Annotated[list[str], BeforeValidator(_as_list)] | None = Field(
         default=None,
         min_length=1,
-        description="columns in which a judge, such as a language model or a rule, says whether the answer is right: a "
-        "score in [0, 1], right or wrong, or the name of the class that it would answer; empty where it did not judge. "
-        "neyman learns from the labels what each is worth",
+        description="columns that may predict failures, such as what a language model, a rule or another model says of "
+        "the answer: a score in [0, 1], high where it is right; right or wrong; or the name of the class that it would "
+        "answer; empty where it did not judge. neyman learns from the labels what each is worth",
     )
 
     @property
@@ -94,27 +223,30 @@ def time_text(value: Any) -> Any:
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, date) else value
 
 
-def _version(value: Any) -> Any:
-    """Return the number of a version as one, also if it is quoted."""
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
 class PoolSpec(Section):
-    """Location and format of examples: those of the pool, or of the reference."""
+    """Location and format of examples: those of the pool, or of the reference.
+
+    Next to these keys it has those of its format, which the format declares.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     uri: str = Field(
         description="s3://, gs:// or abfss:// and a prefix, or a folder that all workers can read; not needed with "
         "catalog and table"
     )
     format: FormatName = Field(
-        description="format of the files: see lakes.md; features: stored predictions, in Parquet files or one CSV file"
+        description="format of the files: see lakes.md; features: stored predictions, in Parquet, CSV or JSON lines"
     )
     alpha: Literal["refuse", "drop", "white", "black", "keep"] = Field(
         default="refuse",
         description="images with transparency: refuse them, drop it, put a colour behind it, or keep it",
     )
-    max_pixels: int = Field(default=1 << 26, ge=1, description="images of more pixels are bad items")
-    max_bytes: int = Field(default=8 << 30, ge=1, description="files of more bytes, stored or unpacked, are bad items")
+    orientation: Literal["apply", "ignore"] = Field(
+        default="ignore",
+        description="images with an EXIF orientation, such as photos of a phone held upright: turn them, or leave them "
+        "as they are stored; do what the model's service does. People see what the model sees",
+    )
     follow_links: bool = Field(default=False, description="local folders: follow symbolic links")
     columns: ColumnsSpec = Field(default=ColumnsSpec(), description="tables: the columns by their meaning")
     filter: str | None = Field(
@@ -132,22 +264,6 @@ class PoolSpec(Section):
         "examples; {video: 300}, of whose values, with all their examples, the pool is a sample; more in place of a "
         "number for a population of any size. Without it, the accuracy is stated for the pool",
     )
-    split: str | None = Field(
-        default=None, description="split of a dataset, such as test or train+test; required if there are several"
-    )
-    version: Annotated[Annotated[int, Field(ge=0)] | str | None, BeforeValidator(_version)] = Field(
-        default=None,
-        description="tables with versions: number of the version, id of the snapshot, or name of a branch or tag; "
-        "default: the newest",
-    )
-    timestamp: Annotated[str, BeforeValidator(time_text)] | None = Field(
-        default=None, description="tables with versions: the newest version at that time, such as 2026-01-31T12:00:00Z"
-    )
-    catalog: str | None = Field(
-        default=None,
-        description="tables in a catalog: its name in pyiceberg's configuration, or unity for Delta; default: by uri",
-    )
-    table: str | None = Field(default=None, description="tables in a catalog: name of the table")
     access: Access | None = Field(
         default=None,
         description="buckets of others: anonymous reads without credentials (S3, Google); with requester-pays, this "
@@ -196,6 +312,20 @@ class PoolSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
+    def _has_known_keys(cls, content: Any) -> Any:
+        """Refuse a key of no format, also where another one is missing: it is the likelier mistake."""
+        for key in content if isinstance(content, dict) else ():
+            if key not in cls.model_fields and not formats_with(key):
+                name = content.get("format")
+                own = find_format(name).TRAITS.keys.model_fields if name in FORMATS else ()
+                if hint := meant(key, own, ""):
+                    raise ValueError(f"unknown key {key!r}; {hint}")
+                line = InitErrorDetails(type="extra_forbidden", loc=(key,), input=content[key])
+                raise ValidationError.from_exception_data("pool", [line])
+        return content
+
+    @model_validator(mode="before")
+    @classmethod
     def _is_placed_by_its_catalog(cls, content: Any) -> Any:
         if isinstance(content, dict) and content.get("catalog") and content.get("table"):
             return {"uri": f"{CATALOG}{content['catalog']}/{content['table']}"} | content
@@ -216,12 +346,10 @@ class PoolSpec(Section):
             raise ValueError(
                 f"columns.{unknown} is not supported for format {self.format}, which has the columns {known}; remove it"
             )
-        for key in OPTIONAL_KEYS:
-            if getattr(self, key) is not None and key not in traits.keys:
-                supported = ", ".join(formats_with(key))
-                raise ValueError(f"{key} is only supported for {supported}, and format is {self.format}; remove it")
-        if isinstance(self.version, str) and not traits.has_names:
-            raise ValueError(f"version {self.version!r} is a name, and format {self.format} has numbers only; give one")
+        self._read_own(traits.keys)
+        if self.filter is not None and not has_rows(self.format):
+            supported = ", ".join(filter(has_rows, FORMATS))
+            raise ValueError(f"filter is only supported for {supported}, and format is {self.format}; remove it")
         if self.slice_columns and not has_rows(self.format):
             raise ValueError(
                 f"slices or sample_of names the column {self.slice_columns[0]!r}, and format {self.format} has no "
@@ -231,15 +359,25 @@ class PoolSpec(Section):
             self.check_columns(traits.needs)
         return self
 
+    def own(self, key: str) -> Any:
+        """Return the value of a key that its format adds; None if it is not given."""
+        return (self.model_extra or {}).get(key)
+
+    def _read_own(self, keys: type[Section]) -> None:
+        """Validate the keys that the format adds; raises ValueError for those of other formats and unknown ones."""
+        given = self.model_extra or {}
+        for key in given:
+            if key not in keys.model_fields and (others := formats_with(key)):
+                raise ValueError(
+                    f"{key} is only supported for {', '.join(others)}, and format is {self.format}; remove it"
+                )
+        values = keys.model_validate(given).model_dump(exclude_none=True)
+        given.clear()
+        given.update(values)
+
     @model_validator(mode="after")
     def _has_no_contradiction(self) -> "PoolSpec":
-        if self.version is not None and self.timestamp is not None:
-            raise ValueError("version and timestamp both choose a version; remove one")
-        if (self.catalog is None) != (self.table is None):
-            raise ValueError("catalog and table are only used together; give both or neither")
-        if self.format == "delta" and self.catalog not in (None, UNITY):
-            raise ValueError(f"catalog {self.catalog!r} is unknown for format delta; give {UNITY}")
-        if self.catalog is not None and self.access is not None:
+        if self.own("catalog") is not None and self.access is not None:
             raise ValueError("access and catalog cannot be combined: the catalog gives access; remove access")
         if self.columns.image is not None and self.columns.array is not None:
             raise ValueError("columns has image and array; keep the one that is the model's input")
@@ -247,19 +385,12 @@ class PoolSpec(Section):
 
     def identity(self) -> dict[str, Any]:
         """Return everything that determines which examples are read, and how."""
-        given = {key: value for key in GIVEN if (value := getattr(self.columns, key)) is not None}
-        return {"uri": self.uri, "follow_links": self.follow_links} | self.reading() | given
+        return self.model_dump(exclude=_DECIDES_NO_EXAMPLE)
 
     def reading(self) -> dict[str, Any]:
-        """Return everything but the place that determines the model's inputs; newer keys only where they are used."""
-        content = self.model_dump(
-            include=PoolSpec.model_fields.keys() - {"uri", "follow_links", "slices", "sample_of", "access"}
-        )
-        for key in GIVEN:
-            del content["columns"][key]
-        if content["columns"]["answer"] is None:
-            del content["columns"]["answer"]
-        return {key: value for key, value in content.items() if key in _FIRST_OF_POOL or value != _default(key)}
+        """Return everything but the place that determines the model's inputs."""
+        place = dict.fromkeys(("uri", "follow_links", "labels"), True)
+        return self.model_dump(exclude={**_DECIDES_NO_EXAMPLE, **place, "columns": {"judges"}})
 
 
 class ReferenceSpec(PoolSpec):
@@ -278,22 +409,16 @@ class ReferenceSpec(PoolSpec):
                 raise ValueError(f"{key} is only supported for the pool; remove it")
         return self
 
-    def identity(self) -> dict[str, Any]:
-        """Return everything that determines what is read and learned."""
-        return super().identity() | ({} if self.labels is None else {"labels": self.labels})
 
-
-def _default(key: str) -> Any:
-    """Return the default of a key of a pool, in its dumped form."""
-    value = PoolSpec.model_fields[key].get_default(call_default_factory=True)
-    return value.model_dump(exclude={*GIVEN, "answer"}) if isinstance(value, BaseModel) else value
+def _table_of(source: PoolSpec) -> tuple[str, str] | None:
+    """Return the catalog and the name of a pool's table, if it is in a catalog."""
+    return (source.own("catalog"), source.own("table")) if source.own("catalog") else None
 
 
 def open_pool(source: PoolSpec) -> Store:
     """Return the store of a pool, or that of the folder whose file the pool's URI names."""
-    if source.catalog is not None and source.table is not None:
-        uri = None if source.uri.startswith(CATALOG) else source.uri
-        return open_table(source.format, source.catalog, source.table, uri)
+    if table := _table_of(source):
+        return open_table(source.format, *table, None if source.uri.startswith(CATALOG) else source.uri)
     place = place_of(source.format, source.uri, source.access).folder
     return open_store(place, follow_links=source.follow_links, access=source.access)
 
@@ -306,22 +431,19 @@ def rules_of(source: PoolSpec) -> Rules:
     place = place_of(source.format, source.uri, source.access)
     return Rules(
         source.alpha,
-        source.max_pixels,
-        source.max_bytes,
-        named,
-        source.filter,
-        source.version,
-        source.timestamp,
-        place.file,
-        place.only,
-        None if source.catalog is None or source.table is None else (source.catalog, source.table),
-        split=source.split,
-        slices=(*source.slice_columns, *(columns.answer or ()), *_several(columns.prior), *_several(columns.judges)),
+        columns=named,
+        filter=source.filter,
+        version=source.own("version"),
+        timestamp=source.own("timestamp"),
+        file=place.file,
+        only=place.only,
+        catalog=_table_of(source),
+        split=source.own("split"),
+        slices=(*source.slice_columns, *(columns.answer or ()), *_several(columns.judges)),
+        orientation=source.orientation,
     )
 
 
 def plan_pool(source: PoolSpec, extract: ExtractSpec, what: str = "pool") -> Plan:
     """List a pool and cut it into shards; see :func:`opacc_ray.lake.pools.plan_shards` for its errors."""
-    return plan_shards(
-        open_pool(source), source.format, extract.shard_size, extract.shard_bytes, what, rules_of(source)
-    )
+    return plan_shards(open_pool(source), source.format, extract.shard_size, what=what, rules=rules_of(source))

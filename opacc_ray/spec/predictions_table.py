@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, SpecError, counted, shortened, shown
 from opacc_ray.lake.formats import place_of
 from opacc_ray.lake.formats.features import LAST_SUFFIXES, read_file
-from opacc_ray.lake.parquet_io import to_numpy
+from opacc_ray.lake.parquet_io import taken, to_numpy
 from opacc_ray.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,12 @@ USUAL_NAMES = {
         *("confidence", "conf", "score", "probability", "prob", "proba", "max_prob", "max_probability"),
         *("pred_prob", "pred_score", "prediction_score", "prediction_probability", "certainty"),
     ),
-    "prior": ("prior",),
     "judges": ("judge", "judge_score", "judge_verdict", "llm_judge"),
 }
 """Names that a column may have, by its key in ``pool.columns``; case and punctuation do not matter."""
+
+SEVERAL = "judges", "answer"
+"""Keys that may name several columns."""
 
 ROUNDING = 1e-5
 """Amount by which a confidence that was rounded may exceed [0, 1]."""
@@ -46,6 +48,10 @@ FEWEST = 20
 """Rows from which a column is taken for probabilities of one class."""
 
 _SHOWN = 4  # usual names in an error
+
+_DIFFERENT = 0.9  # share of the rows from which different predictions are doubted to be classes
+
+_REGRESSION = "give --task regression"
 
 
 class PredictionsTable(NamedTuple):
@@ -64,28 +70,40 @@ def is_table(uri: str) -> bool:
 
 
 def read_predictions(
-    uri: str, needs: Sequence[str] = (), *, graded: bool = False, judges: str | None = None, columns: str | None = None
+    uri: str,
+    needs: Sequence[str] = (),
+    *,
+    columns: str | None = None,
+    task: str | None = None,
 ) -> PredictionsTable:
     """Read a file of predictions; ``needs`` are features that are required in addition to the prediction.
 
-    If answers are ``graded``, there is no prediction. ``judges`` names columns of judges, and ``columns`` some of the
-    others, "id=sku,prediction=guess"; by default they are those with usual names.
+    ``columns`` names columns, "id=sku,prediction=guess,judges=gpt,rules"; by default they are those with usual names.
+    With the column of an ``answer``, which people grade, there is no prediction. The ``task`` says what predictions
+    are: values of a "regression", or classes; None: classes, unless nearly every row has its own.
 
     Raises SpecError if ``columns`` is no such list; DataError if a column is missing or ambiguous, or holds a value
     that cannot be used; it lists all of these.
     """
     names = read_file(uri).column_names
-    found, problems = _match(names, _named(columns), needs if graded else ["prediction", *needs])
-    if judges is not None:
-        found["judges"] = names_in(judges)
-        problems += [f"no column {name!r}, which --judges names" for name in found["judges"] if name not in names]
+    named = named_columns(columns)
+    graded = "answer" in named
+    found, problems = _match(names, named, needs if graded else ["prediction", *needs])
     if graded:
         found.pop("prediction", None)
     if "id" not in found and "uri" in found:
         found = {"id": found["uri"]} | found
     table = read_file(uri, text_columns=[found[key] for key in ("id", "uri") if key in found])
+    table = _without_empty(table, problems)
     problems += _bad_ids(table, found)
-    prediction, classes = _predictions(table, found, problems)
+    if task == "regression":
+        found.pop("confidence", None)
+        values, prediction, classes = _values(table, found, problems), None, None
+    else:
+        prediction, classes = _predictions(table, found, problems)
+        if task is None and prediction is not None and not problems:
+            problems += _own_in_every_row(prediction, classes, found["prediction"])
+        values = None
     confidence = _confidences(table, found, problems)
     if not problems and prediction is not None and confidence is not None:
         found, prediction, classes, confidence = _with_output(_Columns(found, prediction, classes, confidence))
@@ -98,7 +116,7 @@ def read_predictions(
         raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {listed_names(names)}")
     used = {name for own in found.values() for name in ([own] if isinstance(own, str) else own)}
     unused = [name for name in names if name not in used]
-    answers = np.zeros(len(table)) if graded else prediction
+    answers = np.zeros(len(table)) if graded else prediction if values is None else values
     said = {name: table[name].to_pylist() for name in found.get("judges", ())}
     pool = Pool(prediction=answers, confidence=confidence, classes=classes, judges=said)
     ending = [name for name in unused if name.lower().endswith("id")]
@@ -112,8 +130,8 @@ def names_in(text: str | None) -> list[str]:
 
 
 def warn_without_confidence(table: PredictionsTable) -> None:
-    """Log a warning if a file of predictions has no confidence, no prior and no judge."""
-    if table.columns.keys().isdisjoint(("confidence", "output", "prior", "judges")):
+    """Log a warning if a file of predictions has no confidence and no judge."""
+    if table.columns.keys().isdisjoint(("confidence", "output", "judges")):
         log.warning(
             "warning: no column of confidences, so labels are drawn nearly at random; unused columns: %s; "
             "recognised names: %s",
@@ -122,25 +140,33 @@ def warn_without_confidence(table: PredictionsTable) -> None:
         )
 
 
-def _named(columns: str | None) -> dict[str, str]:
-    """Read "id=sku,prediction=guess": names of columns by their keys."""
-    parts = [text.partition("=") for text in columns.split(",")] if columns else []
-    keys = [key for key in USUAL_NAMES if key != "judges"]
-    for key, _, name in parts:
-        if key.strip() not in keys or not name.strip():
-            raise SpecError(f"--columns {columns}: give KEY=COLUMN,KEY=COLUMN; keys are {', '.join(keys)}")
-    return {key.strip(): name.strip() for key, _, name in parts}
+def named_columns(text: str | None) -> dict[str, list[str]]:
+    """Read "id=sku,judges=gpt,rules": the columns of each key; raises SpecError for anything else."""
+    named: dict[str, list[str]] = {}
+    key, keys = "", [*USUAL_NAMES, "answer"]
+    for part in names_in(text):
+        before, is_key, name = part.partition("=")
+        key, name = (before.strip(), name.strip()) if is_key else (key, before)
+        if key not in keys or not name or (not is_key and key not in SEVERAL):
+            raise SpecError(f"--columns {text}: give KEY=COLUMN,KEY=COLUMN; keys are {', '.join(keys)}")
+        named.setdefault(key, []).append(name)
+    return named
 
 
-def _match(names: Sequence[str], given: Mapping[str, str], needs: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def _match(
+    names: Sequence[str], given: Mapping[str, Sequence[str]], needs: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
     """Return the column of each key, those that are ``given`` first, and what is missing or ambiguous."""
     plain = {name: re.sub(r"\W+|_+", "_", name.strip().lower()).strip("_") for name in names}
-    problems = [f"no column {shown(name)}, which --columns names" for name in given.values() if name not in names]
-    columns: dict[str, Any] = {key: name for key, name in given.items() if name in names}
+    taken_names = [name for part in given.values() for name in part]
+    problems = [f"no column {shown(name)}, which --columns names" for name in taken_names if name not in names]
+    columns: dict[str, Any] = {
+        key: part if key in SEVERAL else part[0] for key, part in given.items() if set(part) <= set(names)
+    }
     for key, usual in USUAL_NAMES.items():
         if key in given:
             continue
-        found = [name for name in names if plain[name] in usual and name not in given.values()]
+        found = [name for name in names if plain[name] in usual and name not in taken_names]
         exact = [name for name in found if plain[name] == key]
         if key == "judges" and found:
             columns[key] = found
@@ -151,7 +177,7 @@ def _match(names: Sequence[str], given: Mapping[str, str], needs: Sequence[str])
         elif found:
             problems.append(f"the columns {listed_names(found)} may all be the {key}; give --columns {key}={found[0]}")
         elif key in needs:
-            judged = "; or --answer COLUMN if people judge answers" if key == "prediction" else ""
+            judged = "; or --columns answer=COLUMN if people judge answers" if key == "prediction" else ""
             problems.append(
                 f"no column of {key}s, such as {', '.join(usual[:_SHOWN])}: give --columns {key}=COLUMN{judged}"
             )
@@ -159,6 +185,16 @@ def _match(names: Sequence[str], given: Mapping[str, str], needs: Sequence[str])
     if lacking:
         problems.append(f"the method needs {' and '.join(lacking)}: write a spec, or choose another method")
     return columns, problems
+
+
+def _without_empty(table: Any, problems: list[str]) -> Any:
+    """Return a table without its rows of nulls; add them to ``problems``."""
+    is_empty = np.all([to_numpy(table[name].is_null()) for name in table.column_names], axis=0)
+    rows = np.flatnonzero(is_empty)
+    if len(rows):
+        more = f", and {counted(len(rows) - 1, 'other row')}" if len(rows) > 1 else ""
+        problems.append(f"row {rows[0] + 1} of the data is empty{more}: remove {'them' if more else 'it'}")
+    return taken(table, np.flatnonzero(~is_empty))
 
 
 def _bad_ids(table: Any, columns: Mapping[str, str]) -> list[str]:
@@ -176,10 +212,17 @@ def _bad_ids(table: Any, columns: Mapping[str, str]) -> list[str]:
 
 
 def _column(table: Any, columns: Mapping[str, str], key: str, problems: list[str]) -> Any:
-    """Return the values of a column that are there; None without the column. Add missing values to ``problems``."""
+    """Return the values of a column that are there, decimals as floating-point numbers; None without the column.
+
+    Add missing values to ``problems``.
+    """
+    import pyarrow as pa
+
     if key not in columns:
         return None
     column = table[columns[key]].combine_chunks()
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
     if column.null_count:
         row = 1 + column.is_null().to_pylist().index(True)
         remedy = "or remove the column" if key == "confidence" else "or leave these rows out"
@@ -198,44 +241,91 @@ def _predictions(
     column = _column(table, columns, "prediction", problems)
     if column is None:
         return None, None
-    place = f"the column {columns['prediction']} of predictions holds"
-    if pa.types.is_integer(column.type):
-        values = to_numpy(column).astype(np.int64)
-        if len(values) and values.min() < 0:
-            problems.append(f"{place} {values.min()}, and numbers of classes start at 0")
-        return values, None
-    if pa.types.is_floating(column.type):
-        numbers = to_numpy(column)
-        other = numbers[numbers != np.floor(numbers)]
-        if len(other):
-            remedy = "for a regression, write a spec with model.task: regression"
-            problems.append(f"{place} {other[0]:g}, which is not a class; {remedy}")
-        return np.nan_to_num(numbers).astype(np.int64), None
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        try:
+            return class_numbers(to_numpy(column), columns["prediction"]), None
+        except DataError as error:
+            problems.append(f"{error}; if it is a predicted value, {_REGRESSION}")
+            return None, None
     texts = column.cast(pa.string())
     classes = sorted(pc.unique(texts).to_pylist())
     if len(classes) > MOST_CLASSES:
-        problems.append(f"{place} {len(classes)} different texts, too many to be classes")
+        problems.append(
+            f"the column {columns['prediction']} of predictions holds {len(classes)} different texts, too many to be "
+            "classes"
+        )
     return to_numpy(pc.index_in(texts, pa.array(classes, pa.string()))).astype(np.int64), classes
+
+
+def class_numbers(values: NDArray[Any], name: str) -> NDArray[np.int64]:
+    """Return the numbers of classes in a column of predictions (k,); raises DataError for other numbers."""
+    with np.errstate(invalid="ignore"):  # of NaN
+        whole = values.astype(np.int64)
+    unfit = np.flatnonzero((whole != values) | (whole < 0))
+    if len(unfit):
+        raise DataError(
+            f"the prediction ({name!r}) holds {values[unfit[0]]:.10g}, which is not a class number, 0 or more"
+        )
+    return whole
+
+
+def _own_in_every_row(codes: NDArray[np.int64], classes: list[str] | None, name: str) -> list[str]:
+    """Return a problem if predictions differ in nearly every row: then they are values or texts rather than classes."""
+    num, different = len(codes), len(np.unique(codes))
+    if num < FEWEST or different <= _DIFFERENT * num:
+        return []
+    others = f"if they are values, {_REGRESSION}"
+    if classes is not None:
+        others = "name another column by --columns prediction=COLUMN, or answer=COLUMN if people judge answers"
+    return [
+        f"the column {name} of predictions holds {different:,} different ones in {num:,} rows; {others}; if they are "
+        "classes, --task classification"
+    ]
+
+
+def _values(table: Any, columns: Mapping[str, str], problems: list[str]) -> NDArray[np.float64] | None:
+    """Return the predicted values (N,) of a regression; add what is wrong to ``problems``."""
+    values = _numbers(table, columns, "prediction", problems)
+    if values is not None and len(unfit := values[~np.isfinite(values)]):
+        name = columns["prediction"]
+        problems.append(f"the prediction ({name!r}) holds {unfit[0]:g}; give finite numbers, or leave these rows out")
+        return None
+    return values
 
 
 def _confidences(table: Any, columns: Mapping[str, str], problems: list[str]) -> NDArray[np.float64] | None:
     """Return the confidences (N,), if there are any; add what is wrong to ``problems``."""
+    values = _numbers(table, columns, "confidence", problems)
+    try:
+        return None if values is None else confidences(values, columns["confidence"])
+    except DataError as error:
+        problems.append(str(error))
+        return None
+
+
+def _numbers(table: Any, columns: Mapping[str, str], key: str, problems: list[str]) -> NDArray[np.float64] | None:
     import pyarrow as pa
 
-    column = _column(table, columns, "confidence", problems)
+    column = _column(table, columns, key, problems)
     if column is None:
         return None
-    place = f"the column {columns['confidence']} of confidences holds"
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         example = column[0].as_py() if len(column) else ""
-        remedy = "write 0.93 for 93 %" if "%" in str(example) else "give a number from 0 to 1"
-        problems.append(f"{place} {shown(example)}, which is not a number; {remedy}")
+        remedy = "write 0.93 for 93 %" if "%" in str(example) else "give numbers"
+        problems.append(f"the {key} ({columns[key]!r}) holds {shown(example)}, which is not a number; {remedy}")
         return None
-    values = to_numpy(column).astype(np.float64)
+    return to_numpy(column).astype(np.float64)
+
+
+def confidences(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+    """Return a column of confidences (k,) in [0, 1], but for rounding; raises DataError for others."""
     unfit = values[~((values >= -ROUNDING) & (values <= 1 + ROUNDING))]
-    if len(unfit):
-        problems.append(f"{place} {unfit[0]:g}, outside [0, 1]; {remedy_for(values)}")
-    return np.clip(values, 0, 1)
+    if not len(unfit):
+        return np.clip(values, 0, 1)
+    remedy = "give a probability, or a score s as 1 / (1 + exp(-s))"
+    if values.min() >= 0 and np.median(values) > 1 and 10 < values.max() <= 100:  # percentages
+        remedy = "divide a percentage by 100"
+    raise DataError(f"the confidence ({name!r}) holds {unfit[0]:g}, outside [0, 1]; {remedy}")
 
 
 class _Columns(NamedTuple):
@@ -272,13 +362,6 @@ def _positive(prediction: NDArray[np.int64], confidence: NDArray[np.float64]) ->
         return None
     of_0, of_1 = confidence[prediction == 0], confidence[prediction == 1]
     return 1 if of_0.max() <= of_1.min() else 0 if of_1.max() <= of_0.min() else None
-
-
-def remedy_for(confidence: NDArray[np.float64]) -> str:
-    """Return what to do about a confidence outside [0, 1]: percentages are over 1 as a rule, and reach over 10."""
-    if confidence.min() >= 0 and np.median(confidence) > 1 and 10 < confidence.max() <= 100:
-        return "divide a percentage by 100"
-    return "give a probability, or a score s as 1 / (1 + exp(-s))"
 
 
 def listed_names(names: Sequence[str]) -> str:

@@ -4,16 +4,15 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from opacc_ray.documents import Section, first_problem
+from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, shortened
-from opacc_ray.estimators.metrics import ACCURACY, parse_metric
-from opacc_ray.estimators.scores import SCORES
+from opacc_ray.metrics.metric import ACCURACY, parse_metric
 from opacc_ray.neurons.criteria import Criterion
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.spec.model_spec import ModelSpec, served_texts
-from opacc_ray.spec.validation import share_of
+from opacc_ray.spec.validation import read_share, share_of
 
 Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
 
@@ -36,49 +35,10 @@ class CoverageSpec(Section):
     layers: list[str] | None = Field(
         default=None, min_length=1, description="dotted names; default: every layer with weights"
     )
-    channels: Literal["mean", "max"] = Field(
-        default="mean", description="how a channel's positions are reduced to one number"
-    )
 
     @property
     def rule(self) -> Criterion:
         return Criterion.parse(self.criterion)
-
-
-class ActorRange(Section):
-    """Least and largest number of model copies."""
-
-    min: int = Field(default=1, ge=1, description="least number of actors with which the run starts")
-    max: int | None = Field(default=None, ge=1, description="null: as many as fit on the cluster")
-
-    @model_validator(mode="after")
-    def _is_a_range(self) -> "ActorRange":
-        if self.max is not None and self.max < self.min:
-            raise ValueError(f"max is {self.max} and min {self.min}; give a max of at least min")
-        return self
-
-
-def _actors(value: Any) -> Any:
-    if isinstance(value, dict):
-        try:
-            return ActorRange.model_validate(value)
-        except ValidationError as error:
-            raise ValueError(first_problem(ActorRange, error)) from None
-    if value != "auto" and type(value) not in (int, ActorRange):
-        raise ValueError("give a whole number, {min: 2, max: 8}, or auto")
-    if isinstance(value, int) and value < 1:
-        raise ValueError("give at least 1, or auto")
-    return value
-
-
-def _at_least(least: int) -> AfterValidator:
-
-    def check(value: Any) -> Any:
-        if value != "auto" and value < least:
-            raise ValueError(f"give {'at least 1' if least else '0 or more'}, or auto")
-        return value
-
-    return AfterValidator(check)
 
 
 def _selectors(value: dict[str, str]) -> dict[str, str]:
@@ -102,56 +62,32 @@ Placement = Annotated[Value, _PLACEMENT]
 class ExtractSpec(Section):
     """Features to compute, and how.
 
-    batch_size, shard_size, shard_bytes, precision, threads, features and coverage determine the result.
+    batch_size, shard_size, precision, threads, features and coverage determine the result.
     """
 
     batch_size: int = Field(default=256, ge=1, description="examples per call of the model")
     shard_size: int = Field(default=1024, ge=1, description="examples per shard, the unit of work and of resume")
-    shard_bytes: int = Field(default=256 << 20, ge=1, description="most bytes of image files per shard")
     precision: Literal["float32", "bfloat16", "float16"] = Field(
         default="float32", description="number type of the model's computation; features are stored as float32"
     )
     threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model per actor")
-    channels_last: bool = Field(
-        default=False,
-        description="memory layout of images and weights: channels last is often faster for convolutions on CPUs, and "
-        "with bfloat16 on GPUs",
-    )
-    readers: Placement[Annotated[int | Literal["auto"], _at_least(1)]] = Field(
+    actors: Placement[Annotated[int, Field(ge=1)] | Literal["auto"]] = Field(
         default="auto",
-        description="threads per actor for decoding images; auto: 1 without a GPU, else its share of the node's CPUs, "
-        "at most 16",
+        description="most copies of the model; there are fewer if the cluster has less room; auto: no limit",
     )
-    actors: Placement[Annotated[int | Literal["auto"] | ActorRange, BeforeValidator(_actors)]] = Field(
-        default="auto",
-        description="copies of the model: a number; {min: 2, max: 8}, if the cluster grows and shrinks; or auto: as "
-        "many as fit, at least one",
-    )
-    gpus_per_actor: Placement[Annotated[float | Literal["auto"], _at_least(0)]] = Field(
+    gpus_per_actor: Placement[Annotated[float, Field(ge=0)] | Literal["auto"]] = Field(
         default="auto", description="GPUs per actor; 0.5: two actors share one; auto: 1 if the cluster has GPUs, else 0"
     )
-    accelerator_type: Placement[str | None] = Field(
-        default=None, description="only nodes with this accelerator, by Ray's name, such as A100 or H100"
-    )
     node_labels: Placement[Annotated[dict[str, str], AfterValidator(_selectors)]] = Field(
-        default={}, description="only nodes with these labels, such as {region: eu}; also !eu, in(eu,us) and !in(eu,us)"
+        default={},
+        description="only nodes with these labels, such as {ray.io/accelerator-type: H100} or {region: eu}; also !eu, "
+        "in(eu,us) and !in(eu,us)",
     )
-    attempts: Placement[int] = Field(default=3, ge=1, description="attempts per shard before the run fails")
     autoscaling: Placement[bool] = Field(
-        default=False, description="wait for actors, because the cluster may grow, instead of refusing the run"
+        default=False, description="the cluster may grow: ask it for all actors, and wait instead of refusing the run"
     )
-    start_timeout: Placement[float] = Field(default=300, gt=0, description="most seconds for the start of an actor")
     shard_timeout: Placement[float | None] = Field(
         default=1800, gt=0, description="most seconds for a shard before its actor counts as hung; null: no limit"
-    )
-    shard_memory: Placement[float | None] = Field(
-        default=None,
-        gt=0,
-        description="most GiB that an actor takes besides the loaded model; a batch that needs more is halved, and a "
-        "single example that does fails as if memory had run out; null: no limit",
-    )
-    time_limit: Placement[float | None] = Field(
-        default=None, gt=0, description="most seconds for the extraction of a command, which then ends; null: no limit"
     )
     features: list[Feature] | None = Field(
         default=None, description="default: those of the forward pass, and those that the method needs"
@@ -178,7 +114,6 @@ class SampleSpec(BaseModel):
     budget: int | None = Field(
         default=None, description="number of labels; only deepreduce, and ces with stop_at_kl, need none"
     )
-    replicates: int | None = Field(default=None, ge=2, description="draw from that many parts of the pool separately")
     models: list[str] | None = Field(
         default=None,
         min_length=1,
@@ -210,8 +145,6 @@ class SampleSpec(BaseModel):
         settings = self.settings
         if self.models and not settings.serves_several:
             raise ValueError(f"models is not supported for method {self.method!r}; remove it, or choose neyman")
-        if self.models and self.replicates is not None:
-            raise ValueError("replicates cannot be combined with models; remove one")
         if self.budget is not None and self.budget < 1:
             raise ValueError(f"budget={self.budget}: give a whole number of labels, at least 1")
         return self
@@ -227,8 +160,6 @@ def _link(value: str) -> str:
 class ManifestSpec(Section):
     """Files and links for annotators."""
 
-    formats: list[Literal["jsonl", "csv"]] = Field(default=["jsonl", "csv"], description="file formats")
-    show_prediction: bool = Field(default=False, description="include the model's prediction; it biases annotators")
     show: list[str] = Field(
         default=[],
         description="tables: columns that annotators see of a row, such as [subject, text]; nothing else of it is "
@@ -273,7 +204,7 @@ class Guidance(Section):
 
 
 class LabelsSpec(Guidance):
-    """Rules for returned labels; `opacc labels rule` changes them for an existing run."""
+    """Rules for returned labels; `opacc labels import --conflict` changes them for an existing run."""
 
     @property
     def guidance(self) -> Guidance:
@@ -310,7 +241,7 @@ class ScoreSpec(Section):
     """Score of a regression's prediction, in [0, 1]; features do not depend on it."""
 
     error_scale: float | None = Field(
-        default=None, gt=0, description="score = max(0, 1 - (error / error_scale)²); default: model.error_scale"
+        default=None, gt=0, description="score = max(0, 1 - (error / error_scale)²); default: 1"
     )
     within: float | None = Field(default=None, gt=0, description="score = 1 where the error is at most this, else 0")
     exact: bool | None = Field(
@@ -357,12 +288,13 @@ class Least(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> "Least":
         """Read ``0.9``, ``90 %`` or ``recall@defect 0.9``; raises SpecError for anything else."""
-        found = re.fullmatch(r"\s*(?:(\S.*?)\s+)?(\d*\.?\d+\s*%?)\s*", str(text))
         try:
-            share = float(share_of(found[2] if "%" in found[2] else float(found[2]))) if found else 0.0
-            name = found[1] if found else None
-            if not 0 < share < 1:
-                raise ValueError("give a share between 0 and 1, such as 0.9 or 'recall@defect 0.9'")
+            name, share = read_share(str(text))
+        except ValueError as meant:
+            raise SpecError(
+                f"goal {text!r}: give a share between 0 and 1, such as 0.9 or 'recall@defect 0.9'{meant}"
+            ) from None
+        try:
             return cls.of(share if name is None else _goal_of({name: share}))
         except ValueError as error:
             raise SpecError(f"goal {text!r}: {error}") from None
@@ -376,7 +308,7 @@ def _goal_of(value: Any) -> Any:
         raise ValueError(f"it names {len(value)} numbers; give one, such as {{recall@defect: 90 %}}")
     [(name, share)] = value.items()
     metric = parse_metric(str(name))
-    if metric.name in SCORES:
+    if not metric.is_best_high:
         raise ValueError(f"{name} is best at 0, and a goal is the least value of a number; choose another one")
     return share_of(share) if metric.name == ACCURACY else {str(metric): share_of(share)}
 

@@ -2,7 +2,7 @@
 
 A module that is not installed is the user's: a file, or a package with all of its files. Import statements are
 followed; imports by a name made at run time are not found. Whole packages are sent to a cluster (:func:`users_files`).
-Only the files that import statements reach determine features (:func:`sources_of`).
+Only the files that import statements reach are part of a run's identity (:func:`sources_of`).
 """
 
 import ast
@@ -19,6 +19,7 @@ from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZipFile
 
 from opacc_ray.errors import SpecError, meant, shortened
 from opacc_ray.spec.audit_spec import Spec
@@ -50,9 +51,9 @@ def users_files(modules: Iterable[str], folder: str) -> dict[str, Path]:
 
     ``folder`` is searched last. Keys are paths below a folder of modules.
 
-    Raises SpecError if a module does not exist, or the files are larger than code.
+    Raises SpecError if a module does not exist or is in a zip, or the files are larger than code.
     """
-    places = _places(folder)
+    places = module_places(folder)
     files: dict[str, Path] = {}
     pending = list(dict.fromkeys(name.partition(".")[0] for name in modules))
     for name in pending:
@@ -79,7 +80,7 @@ def sources_of(modules: Iterable[str], folder: str) -> Sources:
 
     ``folder`` is searched last.
     """
-    places = _places(folder)
+    places = module_places(folder)
     found = Sources({}, set())
     pending = list(modules)
     seen: set[str] = set()
@@ -97,26 +98,44 @@ def sources_of(modules: Iterable[str], folder: str) -> Sources:
     return found
 
 
-def _places(folder: str) -> list[str]:
+def module_places(folder: str) -> list[str]:
+    """Return the folders that hold modules, in the order in which they are searched."""
     return [*filter(None, sys.path), folder]
 
 
 def _file_of(name: str, places: Sequence[str], installed: set[str]) -> tuple[str, Path] | None:
     """Return the file of a user's module, with its path below the folder of modules; None for other names."""
     parts = name.split(".")
-    top = found = _find(parts[0], places)
-    if top is not None and all(map(_is_installed, _places_of(top))):
+    top = _find(parts[0], places)
+    if top is not None and all(map(is_installed, _places_of(top))):
         installed.add(parts[0])
         return None
-    for number in range(1, len(parts)):
-        if found is not None:
-            within = list(found.submodule_search_locations or ())
-            found = PathFinder.find_spec(parts[number], within)  # without its parents, which need not be imported
+    found = find_module(name, places)
     if found is None or not found.has_location or not found.origin:
         return None
     file = Path(found.origin)
     last = ["__init__"] if found.submodule_search_locations is not None else []
     return "/".join([*parts, *last]) + "".join(file.suffixes), file
+
+
+def find_module(name: str, places: Sequence[str]) -> ModuleSpec | None:
+    """Find a module without running it or its parents."""
+    first, *rest = name.split(".")
+    found = _find(first, places)
+    for part in rest:
+        if found is None:
+            return None
+        found = PathFinder.find_spec(part, list(found.submodule_search_locations or ()))
+    return found
+
+
+def read_code(file: Path) -> bytes:
+    """Return the bytes of a file, which may be in a zip on the module path."""
+    archive = next((place for place in file.parents if place.is_file()), None)
+    if archive is None:
+        return file.read_bytes()
+    with ZipFile(archive) as members:
+        return members.read(file.relative_to(archive).as_posix())
 
 
 def _imported(file: Path, inside: str) -> Iterator[str]:
@@ -127,7 +146,7 @@ def _imported(file: Path, inside: str) -> Iterator[str]:
     if file.suffix != ".py":
         return
     try:
-        yield from _imported_by(file.read_bytes(), tuple(inside.split("/")[:-1]))
+        yield from _imported_by(read_code(file), tuple(inside.split("/")[:-1]))
     except (SyntaxError, ValueError) as error:
         raise SpecError(f"{file} is not valid Python: {shortened(str(error))}") from None
 
@@ -169,14 +188,16 @@ def _files(name: str, places: Sequence[str]) -> Iterator[tuple[str, Path]]:
     """Yield the files of a top-level module, unless it is installed."""
     found = _find(name, places)
     for place in _places_of(found) if found else ():
-        if not _is_installed(place):
+        if not is_installed(place):
+            if not place.exists():
+                raise SpecError(f"module {name!r} is in {place.parent}, and a cluster gets only files; unpack it")
             for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
                 inside = file.relative_to(place.parent).as_posix()
                 if file.is_file() and not _LEFT_OUT.search(inside):
                     yield inside, file
 
 
-def _is_installed(path: Path) -> bool:
+def is_installed(path: Path) -> bool:
     if {"site-packages", "dist-packages"} & set(path.parts):
         return True
     return not _installed_folders().isdisjoint(path.resolve().parents)

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ValidationError
 
 from opacc_ray.documents import first_problem
 from opacc_ray.errors import SpecError, shortened
+from opacc_ray.lake.formats import refuse_workbook
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -32,6 +33,7 @@ FunctionName = Annotated[str, AfterValidator(function_name)]
 def read_yaml(path: str | Path, what: str = "spec") -> Any:
     """Return the content of a YAML file, which errors call ``what``; raises SpecError if it is missing or not YAML."""
     place = f"the {what} {shortened(str(path))}"
+    refuse_workbook(str(path))
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MAX_TEXT + 1)
@@ -40,7 +42,7 @@ def read_yaml(path: str | Path, what: str = "spec") -> Any:
     except IsADirectoryError:
         raise SpecError(
             f"{shortened(str(path))} is a folder, not a {what}; to audit what is in it, name it as pool.uri in a spec "
-            "(opacc spec --template > spec.yaml)"
+            "(opacc spec > spec.yaml)"
         ) from None
     except UnicodeDecodeError as error:
         raise SpecError(f"{place} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
@@ -113,7 +115,7 @@ def _check_keys(node: yaml.Node, place: str) -> None:
 def validated(kind: type[Model], content: Any, source: str) -> Model:
     """Return ``content`` as an object of ``kind``; raises SpecError in one sentence that names ``source``."""
     if content is None:
-        raise SpecError(f"{source} is empty; `opacc spec --template` prints one to start from")
+        raise SpecError(f"{source} is empty; `opacc spec` prints one to start from")
     if not isinstance(content, dict):
         raise SpecError(
             f"{source} holds a {_TYPE_NAMES.get(type(content), 'value')}, not keys and values such as name: digits"
@@ -122,6 +124,18 @@ def validated(kind: type[Model], content: Any, source: str) -> Model:
         return kind.model_validate(content)
     except ValidationError as error:
         raise SpecError(f"{source}: {first_problem(kind, error)}") from None
+
+
+def read_share(text: str) -> tuple[str | None, float]:
+    """Read ``0.9``, ``±3 %`` or ``recall@defect 0.9``: a metric if there is one, and a share between 0 and 1.
+
+    Raises ValueError with the share that is probably meant, or nothing.
+    """
+    found = re.fullmatch(r"\s*(?:(\S.*?)\s+)?±?\s*(\d*\.?\d+(?:[eE]-?\d+)?)\s*(%?)\s*", text)
+    number = float(found[2]) / (100 if found[3] else 1) if found else 0.0
+    if found is None or not 0 < number < 1:
+        raise ValueError(f"; {number:g} % is {number / 100:g}" if 1 <= number < 100 else "")
+    return found[1], number
 
 
 def share_of(value: Any) -> Any:

@@ -2,10 +2,10 @@
 
 import pytest
 from extracting_here import extracting_here
+from local_s3 import LocalS3
 from picture_audits import copied, run_spec
 from small_spec import small_spec
 
-from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.runs.run import Run
 
 

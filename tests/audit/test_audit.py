@@ -8,71 +8,25 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from extracting_here import extracting_here
-from picture_audits import answer, features_of, labels_for, run_spec
+from picture_audits import answer, labels_for, run_spec
 from small_pictures import picture
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
-from opacc_ray.errors import SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
 
 
 def test_from_images_to_an_interval(run: Run) -> None:
     assert status(run).to_dict()["waits_for"] == "40 labels"
-    assert label_actions.import_labels(run, "labels.csv", labels_for(run)).to_dict() == {
-        "format": "opacc-import/1",
-        "file": "labels.csv",
-        "rows": 40,
-        "labels": 40,
-        "cant_tell": 0,
-        "as_before": 0,
-        "unknown": 0,
-        "annotators": [],
-        "answers": [{"track": None, "round": 1, "examples": 40}],
-        "rounds": [
-            {
-                "track": None,
-                "round": 1,
-                "method": "ces",
-                "budget": 40,
-                "labelled": 40,
-                "missing": 0,
-                "unsure": 0,
-                "given_up": 0,
-            }
-        ],
-        "again": False,
-        "came_before": None,
-        "withdrawn": None,
-        "stay_withdrawn": 0,
-        "class_numbers": [
-            {"number": 2, "name": None, "labels": 36},
-            {"number": 3, "name": None, "labels": 4},
-        ],
-        "class_names": 0,
-        "annotator": None,
-        "renamed": [],
-        "undated": 0,
-        "first_undated": None,
-        "ahead": 0,
-        "first_ahead": None,
-        "conflict": "error",
-        "not_used": [],
-        "votes": [{"annotator": None, "file": "labels.csv", "labels": 40}],
-        "overruled": [],
-        "num_overruled": 0,
-        "left_out": 0,
-        "round": 1,
-        "method": "ces",
-        "budget": 40,
-        "labelled": 40,
-        "missing": 0,
-        "unsure": 0,
-        "given_up": 0,
-    }
+    done = label_actions.import_labels(run, "labels.csv", labels_for(run))
+    assert (done.rows, done.labels, done.answers, done.notes) == (40, 40, {1: 40}, [])
+    counts = {"round": 1, "method": "ces", "budget": 40, "labelled": 40, "missing": 0, "unsure": 0, "given_up": 0}
+    assert [item.model_dump() for item in done.rounds] == [counts]
+    assert counts.items() <= done.to_dict().items()
     stated = accuracy.estimate(run)
     result = stated.to_dict()
     assert result["value"] == pytest.approx(0.9)
@@ -86,8 +40,9 @@ def test_run_prefix_reads_with_pyarrow_and_json_alone(run: Run) -> None:
     label_actions.import_labels(run, "labels.csv", labels_for(run))
     accuracy.estimate(run)
     keys = {entry.key for entry in run.store.list()}
-    plain = {"spec.json", "estimate.json", "rounds/1/selection.json"}
-    assert plain | {"rounds/1/manifest.jsonl", "rounds/1/manifest.csv", "rounds/1/predictions.parquet"} <= keys
+    drawn = run.folder(1).uri.removeprefix(f"{run.uri}/")
+    plain = {"spec.json", "estimate.json", f"{drawn}/selection.json"}
+    assert plain | {f"{drawn}/{name}" for name in ("manifest.jsonl", "manifest.csv", "predictions.parquet")} <= keys
     for key in plain:
         assert json.loads(run.store.read(key))
     link = json.loads(run.store.read("spec.json"))["features"]["folder"]
@@ -112,7 +67,7 @@ def _softmax(logits: list[float]) -> np.ndarray:
 def test_manifest_names_what_to_label_and_hides_the_prediction(spec) -> None:
     with extracting_here():
         run = run_spec(spec(sample={"method": "css", "budget": 20}))
-    rows = [json.loads(line) for line in run.store.read("rounds/1/manifest.jsonl").splitlines()]
+    rows = [json.loads(line) for line in run.folder(1).read("manifest.jsonl").splitlines()]
     selection = run.read_selection(1)
     assert [row["id"] for row in rows] == list(selection.ids)
     assert [row["order"] for row in rows] == list(range(1, 21))
@@ -146,32 +101,17 @@ def test_view_in_actors_selects_the_same(run: Run, monkeypatch: pytest.MonkeyPat
     assert again.to_dict() == chosen.to_dict()
 
 
-def test_long_selections_report_their_progress(run: Run) -> None:
+def test_long_selections_report_their_progress(spec) -> None:
     seen: list[tuple[int, int | None]] = []
-    verbs.select(run, "ces", 60, {"candidates": 10}, progress=lambda done, total: seen.append((done, total)))
+    asked = parse_spec(spec(sample={"method": "ces", "budget": 60, "candidates": 10}), "spec")
+    with extracting_here():
+        run = verbs.first_round(asked, selecting=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (60, 60)
     assert len(seen) > 1
     label_actions.import_labels(run, "one.csv", answer(run, 1))
     seen.clear()
     verbs.next_round(run, 40, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (40, 40)
-
-
-def test_another_selection_extracts_nothing_and_keeps_the_first(run: Run) -> None:
-    first, features = run.read_selection(1), features_of(run)
-    second = verbs.select(run, "srs", 25, {})
-    assert features_of(run) == features
-    assert run.read_selection(1).to_dict() == second.to_dict()
-    draws = [entry.key for entry in run.store.list("rounds/1/draws/") if entry.key.endswith("selection.json")]
-    kept = [json.loads(run.store.read(key))["ids"] for key in draws]
-    assert sorted(kept) == sorted([list(first.ids), list(second.ids)])
-
-
-def test_another_selection_does_not_orphan_labels(run: Run) -> None:
-    label_actions.import_labels(run, "labels.csv", labels_for(run))
-    with pytest.raises(SpecError, match=r"round 1 of .* has labels, which another selection would discard"):
-        verbs.select(run, "srs", 25, {})
-    assert run.read_selection(1).method == "ces"
 
 
 def test_local_folders_serve_as_well_as_buckets(spec, finished: Run, scans: str, tmp_path: Path) -> None:

@@ -10,14 +10,16 @@ import pytest
 from tables import parquet
 
 from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit.status import remove_run, status
-from opacc_ray.audit.verify import verify
-from opacc_ray.cli import run_answers, terminal
+from opacc_ray.audit.status import newest_round, status
+from opacc_ray.cli import terminal
 from opacc_ray.cli.main import main
-from opacc_ray.designs.grown import Grown
+from opacc_ray.designs.inclusion_probability import Grown
 from opacc_ray.errors import LabelError
+from opacc_ray.extensions.evidence.verify import verify
+from opacc_ray.extensions.outputs.outputs import remove_runs
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.report import answers
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -58,7 +60,7 @@ def audit(pool: Store, **sections: Any) -> Run:
         "sample": {"method": "neyman", "budget": 60},
         "output": f"{pool.uri}-audits",
     }
-    return verbs.run(parse_spec(content | sections, "spec"))
+    return verbs.first_round(parse_spec(content | sections, "spec"))
 
 
 def label(run: Run, ids: list[str] | None = None) -> None:
@@ -111,7 +113,7 @@ def test_labels_of_unchanged_examples_count_in_the_next_run(
     said = f"{len(kept)} labels of {first.name} still count, for 82.0 % of the pool"
     assert any(message.startswith(said) for message in caplog.messages)
     assert any("drawn from the 110 new or changed ones" in message for message in caplog.messages)
-    manifest = second.store.read("rounds/1/manifest.csv").decode().splitlines()
+    manifest = second.folder(1).read("manifest.csv").decode().splitlines()
     assert len(manifest) == 1 + 11  # only the new ones wait for a label
     assert status(second).rounds[0].missing == 11
     with pytest.raises(LabelError, match="none of the new or changed examples has a label"):
@@ -220,8 +222,8 @@ def test_labels_of_a_run_with_another_budget_are_named(pool: Store, caplog: pyte
     later = audit(pool, sample={"method": "neyman", "budget": 80})
     assert later.uri != before.uri
     [said] = caplog.messages
-    assert said.startswith(f"{before.name} has 60 labels of the same pool, which this run does not use")
-    assert said.endswith(f"To go on with them: opacc next {before.uri}")
+    assert said.startswith(f"{before.name} has 60 labels of the same pool: `opacc next")
+    assert f"`opacc labels import {later.uri} {before.uri}`" in said
 
 
 def test_labels_of_a_run_that_waits_for_more_are_named(pool: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -239,12 +241,11 @@ def test_labels_of_a_run_that_waits_for_more_are_named(pool: Store, caplog: pyte
         f"(? for can't tell), then `opacc runs remove {third.uri} --force` and run again"
     )
     assert caplog.messages.count(said) == 1
-    told = " ".join(terminal.terminal_text(run_answers.drawn(third).lines).split())
+    told = " ".join(terminal.terminal_text(answers.drawn(newest_round(third))).split())
     assert f"already labelled, in {first.name}; not in the manifests" in told
     assert f"by neyman, {len(read_left(third))} of them to be labelled" in told
-    assert "another track" not in told
     label(second, left[:1])
-    remove_run(third.uri, force=True)
+    remove_runs(third.uri, force=True)
     assert audit(pool).read_selection(1).facts["carried"]["run"] == second.name
 
 
@@ -267,7 +268,7 @@ def test_a_correction_names_the_later_runs_that_carry_the_label(
 
     rest = [own, "wrong", "--annotator", "ann"]
     assert told("correct", first, *rest) == [
-        "note       2 later runs carry the label as it was; correct it there as well",
+        "note      2 later runs carry the label as it was; correct it there as well",
         *(f"next: opacc labels correct {run.uri} {own} wrong --annotator ann" for run in later),
     ]
     assert told("correct", later[0], *rest)[1:] == [

@@ -4,19 +4,18 @@ import csv
 import json
 from pathlib import Path
 
+import pytest
 from audited_run import KEYS, label, write_features, write_pool
 
 from opacc_ray.audit import accuracy, verbs
-from opacc_ray.cli.label_texts import tasks
-from opacc_ray.cli.terminal import terminal_text
+from opacc_ray.cli.main import main
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.formats.label_formats import NOTES
-from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
 from opacc_ray.runs.run import Run
 
 
 def rows_of(run: Run, number: int) -> list[dict[str, str]]:
-    text = run.folder(number).read("manifest.csv").decode("utf-8-sig")
+    text = run.folder(number).read("manifest.csv").decode()
     return list(csv.DictReader(text.splitlines()))
 
 
@@ -36,14 +35,16 @@ def test_manifest_notes_the_examples_whose_file_changed_or_went(tmp_path: Path) 
     assert {line["id"]: line["note"] for line in lines if "note" in line} == there
 
 
-def test_tasks_for_a_tool_are_written_with_a_warning(tmp_path: Path) -> None:
+def test_tasks_for_a_tool_are_written_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
     chosen = verbs.select(run, "srs", 20, {}).ids
-    assert "warning" not in terminal_text(tasks(write_tasks(run, Wanted("csv", str(tmp_path / "before")))))
+    assert main(["manifest", run.uri, "--to", "csv", "--out", str(tmp_path / "before")]) == 0
+    assert "warning" not in capsys.readouterr().out
     (tmp_path / "pool" / chosen[3]).write_bytes(b"another picture")
-    said = terminal_text(tasks(write_tasks(run, Wanted("csv", str(tmp_path / "after")))))
-    assert f"warning   1 object of a chosen example changed since extraction, such as {chosen[3]}; their labels" in said
+    assert main(["manifest", run.uri, "--to", "csv", "--out", str(tmp_path / "after")]) == 0
+    said = capsys.readouterr().out
+    assert f"warning   1 object of a chosen example changed since extraction, such as {chosen[3]}: their labels" in said
 
 
 def test_changed_file_that_nobody_can_tell_is_left_out_and_stated(tmp_path: Path) -> None:

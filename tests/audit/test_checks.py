@@ -84,7 +84,8 @@ def test_sound_spec_passes_every_check(lake: Path, tmp_path: Path) -> None:
     assert made.ok
     assert [item.name for item in made.checks] == ["pool", "budget", "weights", "output", "model"]
     assert made.checks[-1].found.startswith(
-        "example '000.png' (8, 8) uint8 becomes (1, 8, 8); 6 hidden neurons, 4 outputs"
+        "example '000.png' (8, 8) uint8 becomes (1, 8, 8), no transform: divided by 255; read 12 × (H, W) uint8 L; "
+        "6 hidden neurons, 4 outputs"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -106,13 +107,24 @@ def test_output_below_a_folder_that_cannot_be_written_is_found(lake: Path, tmp_p
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_mistake_is_found_by_its_check(name: str, lake: Path, tmp_path: Path) -> None:
+def test_mistake_is_found_by_its_check_and_by_a_run_before_it_starts(
+    name: str, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_ray(*_: object) -> None:
+        raise AssertionError("actors were asked for")
+
+    monkeypatch.setattr(verbs, "extract", no_ray)
     sections, message = mistakes(lake)[name]
-    made, failure = check(parse_spec(content(lake, tmp_path / "runs", **sections), "spec.yaml"), "spec.yaml")
+    spec = parse_spec(content(lake, tmp_path / "runs", **sections), "spec.yaml")
+    made, failure = check(spec, "spec.yaml")
     wrong = [item for item in made.checks if not item.ok]
     assert [item.name for item in wrong] == [name.split()[0]]
     assert message in wrong[0].found == str(failure)
     assert "\n" not in wrong[0].found
+    with pytest.raises(OpaccError) as caught:
+        verbs.first_round(spec, trial=True)
+    assert message in str(caught.value)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_too_large_a_budget_does_not_hide_what_is_wrong_with_the_model(lake: Path, tmp_path: Path) -> None:
@@ -122,21 +134,6 @@ def test_too_large_a_budget_does_not_hide_what_is_wrong_with_the_model(lake: Pat
     assert list(wrong) == ["budget", "model"]
     assert wrong["model"].endswith("has no 'netwrk'; did you mean 'network'?")
     assert str(failure) == wrong["budget"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_run_finds_the_mistake_before_it_starts(
-    name: str, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_ray(*_: object) -> None:
-        raise AssertionError("actors were asked for")
-
-    monkeypatch.setattr(verbs, "extract", no_ray)
-    sections, message = mistakes(lake)[name]
-    with pytest.raises(OpaccError) as caught:
-        verbs.run(parse_spec(content(lake, tmp_path / "runs", **sections), "spec.yaml"), trial=True)
-    assert message in str(caught.value)
-    assert not (tmp_path / "runs").exists()
 
 
 def test_method_that_stops_by_itself_needs_no_budget(lake: Path, tmp_path: Path) -> None:
@@ -197,15 +194,6 @@ def test_command_prints_a_line_a_check_and_ends_with_the_code_of_the_first_failu
         ("output", True),
     ]
     assert err == "opacc: 2 of 4 checks failed: budget, weights; see the lines above\n"
-
-
-def test_failure_is_told_once(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text(json.dumps(content(lake, tmp_path / "runs", model=model(lake, factory="no_such:net"))))
-    assert main(["check", str(path)]) == SpecError.exit_code
-    out, err = capsys.readouterr()
-    assert (out + err).count("'no_such:net' cannot be imported") == 1
-    assert err == "opacc: 1 of 5 checks failed: model; see the lines above\n"
 
 
 @pytest.mark.parametrize("ids", [["device"], ["device", "time"]])

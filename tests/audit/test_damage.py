@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_run import copy_golden_run, edit_document, replace_drawn
+from golden_run import copy_golden_run, drawn_file, edit_document, golden_run, replace_drawn
 from logged import close
 
 from opacc_ray.audit import accuracy
@@ -39,19 +39,25 @@ def test_files_of_the_fixture_are_good(home: Path) -> None:
     state(home)
 
 
-SELECTION, PREDICTIONS = "rounds/1/selection.json", "rounds/1/predictions.parquet"
-FILES = ["spec.json", "estimate.json", "log/00000002.json", "features/index.json"]
+SELECTION, PREDICTIONS = "selection.json", "predictions.parquet"
+[ESTIMATE] = [f"estimates/{path.name}" for path in (golden_run() / "estimates").iterdir()]
+FILES = ["spec.json", "log/00000002.json", "features/index.json"]
+
+
+def place(home: Path, file: str) -> Path:
+    """Return a file, which may be one of the first round."""
+    return drawn_file(home, 1, file) if file in (SELECTION, PREDICTIONS) else home / file
 
 
 def replace(home: Path, file: str, data: bytes) -> None:
     """Write a file; a file that was drawn with digests that match."""
     if file in (SELECTION, PREDICTIONS):
-        replace_drawn(home, 1, Path(file).name, data)
+        replace_drawn(home, 1, file, data)
     else:
         (home / file).write_bytes(data)
 
 
-@pytest.mark.parametrize("file", [*FILES, SELECTION, PREDICTIONS])
+@pytest.mark.parametrize("file", [*FILES, ESTIMATE, SELECTION, PREDICTIONS])
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[1]", b"null", b"\xff\xfe", b"[" * 100_000, b"{}", b'{"format": "opacc-run/9"}'], ids=repr
 )
@@ -65,7 +71,7 @@ def test_damaged_file_is_named_in_one_sentence(
     assert out == ""
     assert len(err.splitlines()) == 1
     assert len(err) < 500
-    assert str(home / file) in err
+    assert str(place(home, file)) in err
 
 
 @pytest.mark.slow
@@ -73,7 +79,7 @@ def test_damaged_file_is_named_in_one_sentence(
 def test_no_edit_ends_in_a_traceback(file: str, home: Path) -> None:
     """Values of the file are replaced by others, or left out, evenly over the file; all digests match."""
     sentences = []
-    found = list(edits(json.loads((home / file).read_bytes())))
+    found = list(edits(json.loads(place(home, file).read_bytes())))
     for edited in found[:: 1 + len(found) // MOST]:
         if file == SELECTION:
             replace(home, file, json.dumps(edited).encode())
@@ -104,14 +110,14 @@ def edits(content: Any) -> Iterator[Any]:
 
 
 def test_predictions_of_other_examples_are_refused(home: Path) -> None:
-    replace(home, PREDICTIONS, (home / "rounds" / "2" / "predictions.parquet").read_bytes())
+    replace(home, PREDICTIONS, drawn_file(home, 2, PREDICTIONS).read_bytes())
     with pytest.raises(DataError, match=r"of round 1 of .* have different examples; restore both"):
         state(home)
 
 
 @pytest.mark.parametrize("first", [[300], [-1], []])
 def test_selection_from_outside_of_its_pool_is_refused(first: list[int], home: Path) -> None:
-    content = json.loads((home / SELECTION).read_bytes())
+    content = json.loads(place(home, SELECTION).read_bytes())
     replace(home, SELECTION, json.dumps(content | {"index": [*first, *content["index"][1:]]}).encode())
     with pytest.raises(DataError, match=r"selection\.json"):
         state(home)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from catalog_server import CatalogServer
+from local_s3 import LocalS3
 from pyarrow.fs import AzureFileSystem
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -20,7 +21,6 @@ from tables import parquet
 
 from opacc_ray.audit import accuracy
 from opacc_ray.cli.main import main
-from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run

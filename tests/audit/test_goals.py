@@ -8,14 +8,14 @@ import pytest
 from parts_run import CLASSES, CONFIDENCE, PREDICTION, TRUTH, label, labelled, spec_of, write_table
 from written_run import write_run
 
-from opacc_ray.audit import accuracy, goals
+from opacc_ray.audit import accuracy, goals, verbs
+from opacc_ray.audit.audit import Audit
 from opacc_ray.audit.comparison import compare
 from opacc_ray.audit.label_budget import label_budget, label_budget_of_table
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.interim_analyses import interim_level
-from opacc_ray.notebook import Audit
+from opacc_ray.estimation.sequential import interim_level
 from opacc_ray.runs.run import Run
 
 DEFECT = goals.read_target("recall@defect")
@@ -45,7 +45,7 @@ def test_rounds_are_drawn_until_the_interval_of_the_number_is_narrow_enough(
         assert main(["next", run.uri, *options, "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)
         goal = answer["goal"]
-        if answer["reached"]:
+        if answer["goal"]["reached"]:
             break
         assert answer["n"] == goal["sizes"][0]
         label(run)
@@ -68,13 +68,18 @@ def test_the_interval_at_the_goal_is_the_one_that_the_estimate_states(
     assert found.allows_for == compare(run, run).estimate_allows_for == ["stopping"]
     assert main(["compare", run.uri, run.uri]) == 0
     note = "the interval of opacc estimate also allows for stopping, and these do not"
-    assert f"note        {note}\n" in capsys.readouterr().out
+    assert f"note      {note}\n" in capsys.readouterr().out
     assert found.notes == [
         "Sampling stopped once the interval of recall@defect was within ±0.45; the stated intervals allow for that."
     ]
     strict = goals.look_for_goal(run, 0.45, DEFECT, level=interim_level(0.95))
     assert strict.high - strict.low > goal.high - goal.low
     assert status(run).estimate_is_current
+    assert main(["estimate", run.uri]) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith("recall of defect  ")
+    assert "60 labels, stopped at ±45 points" in first
+    assert "stopped at" not in " ".join(others)
     goals.next_until(run, 0.5, DEFECT)
     assert not status(run).estimate_is_current
 
@@ -139,18 +144,16 @@ def test_a_goal_that_was_another_number_before_is_reported(run: Run, capsys: pyt
     assert told.startswith("reached   recall of defect ±45 points with 60 labels in 1 round\n")
     assert main(["next", run.uri, "--until", "0.4"]) == 0
     assert "the goal was recall@defect ±0.45 before" in capsys.readouterr().out
-    assert main(["log", run.uri]) == 0
+    assert main(["status", "--log", run.uri]) == 0
     assert "goal recall@defect ±0.45 reached" in capsys.readouterr().out
 
 
 def test_python_draws_until_a_goal_like_the_command(run: Run) -> None:
     audit = Audit(run)
-    drawn = audit.next(until="accuracy ±0.1", by="camera=south", budget=9)
-    assert drawn is not None
-    assert len(drawn) == 9
+    assert audit.next(until="accuracy ±0.1", by="camera=south", budget=9).n == 9
     label(run)
-    assert audit.next(until=0.4) is None
-    with pytest.raises(SpecError, match="give a budget, or until"):
+    assert audit.next(until=0.4).reached
+    with pytest.raises(SpecError, match="budget"):
         audit.next()
 
 
@@ -189,7 +192,7 @@ def test_goals_without_a_half_width_are_refused(text: str, run: Run, capsys: pyt
 def test_before_any_label_the_budget_is_where_the_expected_interval_is_narrow(
     by: str | None, table: Path, tmp_path: Path
 ) -> None:
-    run = Run.open(labelled(spec_of(table, tmp_path)).uri).along("unlabelled")
+    run = verbs.first_round(spec_of(table, tmp_path))
     target = goals.read_target("accuracy" if by else "recall@defect", by)
     found, wide = label_budget(run, 0.1, target), label_budget(run, 0.2, target)
     assert wide.total_labels < found.total_labels <= found.srs_labels <= found.worthless_labels
@@ -202,10 +205,10 @@ def test_before_any_label_the_budget_is_where_the_expected_interval_is_narrow(
 
 def test_the_forecast_is_about_what_the_labels_state(table: Path, tmp_path: Path) -> None:
     """So many labels, drawn for the number, give about the interval that was asked."""
-    run = labelled(spec_of(table, tmp_path, sample={"method": "neyman", "budget": 20, "serve": ["f1@fine"]}))
-    fresh = run.along("fresh")
+    run = verbs.first_round(spec_of(table, tmp_path, sample={"method": "neyman", "budget": 20, "serve": ["f1@fine"]}))
     target = goals.read_target("f1@fine")
-    asked = label_budget(fresh, 0.05, target)
+    asked = label_budget(run, 0.05, target)
+    label(run)
     goal = goals.next_until(run, 0.05, target, budget=asked.total_labels - 20)
     label(run)
     goal = goals.look_for_goal(run, 0.05, target)

@@ -11,23 +11,25 @@ import pyarrow as pa
 import pytest
 from counting_proxy import CountingProxy
 from extracting_here import extracting_here
+from local_s3 import LocalS3
 from small_model import network
 from small_pictures import picture
 from small_spec import small_spec
 from tables import parquet
 
 from opacc_ray.audit import verbs
-from opacc_ray.audit.checks import plan_run
+from opacc_ray.audit.checks import check
 from opacc_ray.audit.status import status
-from opacc_ray.audit.verify import verify
-from opacc_ray.cli import texts
-from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.extract import extractor
+from opacc_ray.extensions.evidence.verify import verify
+from opacc_ray.extract import extraction
 from opacc_ray.extract.feature_set import ALL
 from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.report import answers
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
+
+pytestmark = pytest.mark.slow
 
 SRS = {"method": "srs", "budget": 20}
 
@@ -48,7 +50,7 @@ def write_model(store: Store) -> None:
 
 
 def audit(scans: Store, home: str, **sections: Any) -> Run:
-    return verbs.run(parse_spec(small_spec(scans.uri, home, **{"sample": SRS} | sections), "spec"))
+    return verbs.first_round(parse_spec(small_spec(scans.uri, home, **{"sample": SRS} | sections), "spec"))
 
 
 def grow(scans: Store) -> None:
@@ -77,13 +79,13 @@ def same(one: Run, other: Run) -> None:
 def read_ids(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of the ids that the model gets, in the future."""
     given: list[str] = []
-    plain = extractor.transformed
+    plain = extraction.transformed
 
     def noted(transform: Callable[..., Any], item: Any) -> Any:
         given.append(item.id)
         return plain(transform, item)
 
-    monkeypatch.setattr(extractor, "transformed", noted)
+    monkeypatch.setattr(extraction, "transformed", noted)
     return given
 
 
@@ -109,7 +111,7 @@ def test_only_new_and_changed_pictures_are_extracted(
     said = f"3 new files, 1 changed, 2 gone since {first.name} ({first.header.created[:10]})"
     assert f"the pool: {said}" in caplog.messages
     assert str(status(second).pool_changes) == said
-    assert any(said in str(line) for line in texts.status(status(second)))
+    assert any(said in str(line) for line in answers.status(status(second)))
     assert verify(second.uri).sound
     assert features_of(first).keys() ^ features_of(second).keys() == {
         "-1.png",
@@ -175,11 +177,13 @@ def test_interrupted_growth_ends_with_the_same_bytes(
 def test_plan_counts_what_is_left_to_read(scans: Store, tmp_path: Path) -> None:
     home = str(tmp_path / "audits")
     spec = parse_spec(small_spec(scans.uri, home, sample=SRS), "spec")
-    before = plan_run(spec, "spec.yaml", 1, 1)
+    before = check(spec, "spec.yaml", forecast=True, actors=1)[0].plan
     with extracting_here():
-        verbs.run(spec)
+        verbs.first_round(spec)
     grow(scans)
-    after = plan_run(spec, "spec.yaml", 1, 1)
+    after = check(spec, "spec.yaml", forecast=True, actors=1)[0].plan
+    assert before is not None
+    assert after is not None
     assert (before.pool_changes, before.requests.read) == (None, 60)
     assert str(after.pool_changes).startswith("3 new files, 1 changed, 2 gone since small-")
     assert after.requests.read == 4
@@ -271,18 +275,18 @@ def test_only_new_and_changed_files_of_a_table_are_read(
         "sample": SRS,
     }
     write(place)
-    first = verbs.run(parse_spec(content | {"output": home}, "spec"))
+    first = verbs.first_round(parse_spec(content | {"output": home}, "spec"))
     change(place)
     read: list[str] = []
     spied = extractor_reads(monkeypatch, read)
-    second = verbs.run(parse_spec(content | {"output": home}, "spec"))
+    second = verbs.first_round(parse_spec(content | {"output": home}, "spec"))
     spied()
     fresh = {entry.key for entry in feature_store.read_listing(second).values()} - set(
         feature_store.read_listing(first)
     )
     wanted = names or fresh
     assert set(read) == wanted
-    alone = verbs.run(parse_spec(content | {"output": str(tmp_path / "others")}, "spec"))
+    alone = verbs.first_round(parse_spec(content | {"output": str(tmp_path / "others")}, "spec"))
     same(second, alone)
     with feature_store.open_view(second, ["output"]) as mine, feature_store.open_view(alone, ["output"]) as theirs:
         assert mine.slicing("camera").codes.tolist() == theirs.slicing("camera").codes.tolist()
@@ -315,6 +319,6 @@ def test_changes_of_files_in_folders_of_hive_are_counted(tmp_path: Path) -> None
     for week in range(2):
         rows = pa.table({"id": [f"{week}-{i}" for i in range(30)], "pred": [i % 3 for i in range(30)]})
         store.write(f"week={week}/a.parquet", parquet(rows))
-        runs.append(verbs.run(parse_spec(spec, "spec")))
+        runs.append(verbs.first_round(parse_spec(spec, "spec")))
     assert str(status(runs[1]).pool_changes).startswith("1 new file, 0 changed, 0 gone since weekly-")
     assert verify(runs[1].uri).sound

@@ -1,23 +1,19 @@
 """How many labels a goal takes, for a run: before any label and after them; and the estimate that reads the pool."""
 
-import json
-import re
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
-import opacc_ray as opacc
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit import label_budget as goals
 from opacc_ray.audit.label_budget import label_budget
-from opacc_ray.cli import texts
-from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import SpecError
+from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.labels import label_actions
+from opacc_ray.report import answers
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 
@@ -51,7 +47,7 @@ def test_after_a_round_it_is_the_labels(run: Run) -> None:
     assert (found.total_labels, found.srs_labels) == (goal.total_labels, goal.srs_labels)
     assert sum(found.sizes) == found.total_labels - 60
     assert found.basis == "labels"
-    assert f", now 60, then further rounds of {found.sizes[0]}" in terminal_text(texts.label_budget(found))
+    assert f", now 60, then further rounds of {found.sizes[0]}" in terminal_text(answers.label_budget(found))
     assert label_budget(run, 0.9).reached
 
 
@@ -102,37 +98,6 @@ def test_another_method_takes_what_its_design_lets_one_expect(run: Run) -> None:
     assert after.method_labels == after.srs_labels
 
 
-def test_the_picture_stands_alone(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = tmp_path / "widths.svg"
-    assert main(["budget", run.uri, "--until", "0.05", "--method", "css", "--picture", str(target)]) == 0
-    out = capsys.readouterr().out
-    assert re.search(r"\d+ labels by css in one round", out)
-    assert out.endswith(f"picture   {target}\n")
-    root = ElementTree.parse(target).getroot()
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    texts = ["".join(item.itertext()) for item in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "goal ±5 points" in texts
-    assert "half the width, in points; dashed: a simple random sample" in texts
-    assert "http" not in target.read_text().replace("http://www.w3.org/2000/svg", "")
-
-
-def test_no_accuracy_above_one_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    verbs.select(run, "neyman", 60, {})
-    answer(run, 1)
-    goal = goals.look_for_goal(run, 0.02).model_copy(update={"value": 1.0003, "high": 1.0})
-    monkeypatch.setattr(goals, "look_for_goal", lambda *_, **__: goal)
-    assert "labels, which estimate 100 %\n" in terminal_text(texts.label_budget(label_budget(run, 0.02)))
-
-
-def test_the_command_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["budget", run.uri, "--until", "0.05"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("goal      ±5 points with about ")
-    assert "the model's confidence, corrected for usual overconfidence, which predicts " in out
-    assert main(["budget", run.uri, "--until", "0.05", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["format"] == "opacc-budget/1"
-
-
 def test_the_estimate_of_neyman_reads_the_pool_and_learns_from_all_rounds(run: Run) -> None:
     first = verbs.select(run, "neyman", 30, {})
     answer(run, 1)
@@ -141,9 +106,9 @@ def test_the_estimate_of_neyman_reads_the_pool_and_learns_from_all_rounds(run: R
     outcomes = [(PREDICTION == TRUTH)[part.index].astype(float) for part in (first, second)]
     stated = accuracy.estimate(run)
     with feature_store.open_view(run, (), ("prediction", "confidence", "hidden")) as view:
-        expected = opacc.estimate([first, second], outcomes, pool=view)
+        expected = estimate_outcomes([first, second], outcomes, pool=view)
     assert (stated.value, stated.low, stated.high) == pytest.approx((expected.value, expected.low, expected.high))
-    assert stated.value != opacc.estimate([first, second], outcomes).value
+    assert stated.value != estimate_outcomes([first, second], outcomes).value
     assert stated.low <= np.mean(PREDICTION == TRUTH) <= stated.high
 
 
@@ -151,4 +116,4 @@ def test_rounds_are_combined_exactly_unbiased_if_the_run_asks_for_it(run: Run) -
     chosen = verbs.select(run, "neyman", 30, {"combine": "rounds"})
     answer(run, 1)
     outcome = (PREDICTION == TRUTH)[chosen.index].astype(float)
-    assert accuracy.estimate(run).value == pytest.approx(opacc.estimate(chosen, outcome).value)
+    assert accuracy.estimate(run).value == pytest.approx(estimate_outcomes(chosen, outcome).value)

@@ -51,14 +51,6 @@ def test_shard_that_always_kills_its_actor_fails_by_name(spec) -> None:
     assert run.rounds() == []
 
 
-def test_an_extraction_ends_at_its_limit_and_keeps_what_is_done(spec) -> None:
-    content = spec(extract=TWO | {"time_limit": 0.5}, model={"function": "numpy_model:slow"}) | {"name": "limited"}
-    with pytest.raises(
-        ClusterError, match=r"did not end within 0\.5 s \(extract\.time_limit\), and \d+ shards are missing"
-    ):
-        run_spec(content)
-
-
 @pytest.mark.processes
 def test_killed_driver_resumes_with_the_missing_shards_only(
     spec, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -1,10 +1,10 @@
 """Features of old code are never taken for those of today's: they are made again, and one sentence says why."""
 
 import importlib.metadata
-import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,15 @@ from safetensors.torch import save
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.prior_knowledge import read_record
-from opacc_ray.audit.verify import verify
 from opacc_ray.errors import DataError
+from opacc_ray.extensions.evidence.verify import verify
+from opacc_ray.extract import content_digest
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
+
+pytestmark = pytest.mark.slow
 
 MODELS = '''
 import json
@@ -100,7 +103,7 @@ def audit(folder: Path, request: pytest.FixtureRequest) -> Audit:
             "output": f"{folder}/audits",
         }
         with extracting_here() as made:
-            return verbs.run(parse_spec(content | sections, "spec"), trial=trial), made
+            return verbs.first_round(parse_spec(content | sections, "spec"), trial=trial), made
 
     return run
 
@@ -144,30 +147,30 @@ def test_features_of_changed_code_are_made_again(
     assert verify(old.uri).faults == verify(new.uri).faults == []
 
 
-def test_mended_normalisation_gives_the_features_of_a_fresh_output(audit: Audit, folder: Path) -> None:
-    forgotten, _ = audit()
-    assert sum(predicted(forgotten)) < 4  # an offset of 3 hides the other value
-    edit(folder / "models.py", "SCALE * (x", "SCALE * (x - [3, 0]")
-    mended, _ = audit()
-    fresh, _ = audit(output=f"{folder}/fresh")
-    assert 10 < sum(predicted(mended)) < 30
-    assert predicted(mended) == predicted(fresh)
-    edit(folder / "models.py", "SCALE * (x - [3, 0]", "SCALE * (x")
-    back, made = audit()
-    assert (back.uri, made) == (forgotten.uri, [])
+@pytest.fixture
+def install_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Gives torch another version."""
+    real = content_digest.distribution
+
+    def install(version: str) -> None:
+        torch = SimpleNamespace(version=version, read_text=lambda _: None)
+        monkeypatch.setattr(content_digest, "distribution", lambda name: torch if name == "torch" else real(name))
+        content_digest._release.cache_clear()
+
+    yield install
+    content_digest._release.cache_clear()
 
 
 def test_features_of_another_version_of_a_library_are_made_again(
-    audit: Audit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    audit: Audit, install_torch: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     old, _ = audit()
-    was, version = importlib.metadata.version("torch").partition("+")[0], importlib.metadata.version
-    newer = lambda name: "99.1+cu999" if name == "torch" else version(name)  # noqa: E731
-    monkeypatch.setattr("opacc_ray.extract.content_digest.version", newer)
+    was = importlib.metadata.version("torch").partition("+")[0]
+    install_torch("99.1+cu999")
     new, made = audit("second")
     assert (len(made), new.header.code.libraries) == (4, {"torch": "99.1"})
     assert any(f"torch has changed from {was} to 99.1 since the features in" in message for message in caplog.messages)
-    monkeypatch.setattr("opacc_ray.extract.content_digest.version", lambda name: "99.1+cpu")  # another build of it
+    install_torch("99.1+cpu")  # another build of it
     assert audit("second")[1] == []
     assert old.uri != new.uri
 
@@ -198,9 +201,12 @@ def test_what_no_source_file_shows_is_found_by_extracting_examples_again(
     assert new.uri != old.uri
     assert predicted(new) != drawn == predicted(Run.open(old.uri))
     [said] = [message for message in caplog.messages if "extracting again" in message]
-    assert said.startswith("example 'a.npy:")
-    assert "has another output than is stored: the difference is " in said
-    assert "and 0.1 % is allowed; no source file has changed, so data or settings of the model have" in said
+    if seen == "data":
+        assert said.startswith("mean.json has changed since the features in ")
+    else:
+        assert said.startswith("example 'a.npy:")
+        assert "has another output than is stored: the difference is " in said
+        assert "and 0.1 % is allowed; no source file has changed, so data or settings of the model have" in said
     caplog.clear()
     again, made = audit()
     assert (again.uri, made) == (new.uri, [])
@@ -242,10 +248,10 @@ def test_stored_reference_is_compared_too(audit: Audit, folder: Path, monkeypatc
         np.save(folder / place / "a.npy", values + np.float32(offset))
     other = {"name": "other", "pool": {"uri": f"{folder}/other", "format": "npy"}}
     first, _ = audit(**sections)
-    assert len(audit(**sections, **other)[1]) == 2
+    assert len(audit(**sections, **other)[1]) == 2 + 2  # shards of the model's features, and of lsa
     monkeypatch.setenv("SIGN", "-1")
     again, made = audit(**sections, **other | {"pool": {"uri": f"{folder}/pool", "format": "npy"}})
-    assert len(made) == 4
+    assert len(made) == 2 + 2 + 2  # of the reference as well
     assert again.header.reference != first.header.reference
 
 
@@ -310,7 +316,11 @@ def test_history_is_that_of_the_same_code(audit: Audit, folder: Path) -> None:
     same, _ = audit("same", **auto)
     edit(folder / "models.py", "self.fc(x)", "-self.fc(x)")
     other, _ = audit("other", **auto)
-    assert [[source.uri for source in read_record(run).sources] for run in (same, other)] == [[old.uri], []]
+    edit(folder / "models.py", "-self.fc(x)", "self.fc(x)")
+    (folder / "mean.json").write_text("[9.0, 0.0]")
+    shifted, _ = audit("shifted", **auto)
+    taught = [[source.uri for source in read_record(run).sources] for run in (same, other, shifted)]
+    assert taught == [[old.uri], [], []]
 
 
 def test_worker_whose_files_are_others_is_refused(audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,16 +341,23 @@ def test_worker_whose_files_are_others_is_refused(audit: Audit, folder: Path, mo
 def test_stored_features_need_no_code_but_to_run(audit: Audit, folder: Path) -> None:
     run, _ = audit()
     (folder / "models.py").unlink()
-    assert len(verbs.select(Run.open(run.uri), "srs", 7, {})) == 7
+    assert len(Run.open(run.uri).read_selection(1)) > 0
     assert verify(run.uri).faults == []
 
 
-def test_set_names_the_files_that_made_it(audit: Audit, folder: Path) -> None:
-    run, _ = audit()
-    assert sorted(run.header.code.files) == ["models.py", "parts/__init__.py", "parts/scales.py"]
-    if run.header.features:
-        said = json.loads((folder / "audits" / run.header.features.folder.removeprefix("../") / "set.json").read_text())
-        assert said["decided_by"]["code"]["files"] == run.header.code.files
+def test_grown_pool_takes_features_of_the_same_data_of_code_alone(audit: Audit, folder: Path) -> None:
+    first, _ = audit()
+    assert sum(predicted(first)) < 4
+    (folder / "mean.json").write_text("[3.0, 0.0]")
+    np.save(folder / "pool" / "b.npy", np.ones((3, 2), dtype=np.float32))
+    second, made = audit()
+    assert (second.header.grown_from, len(made)) == (None, 5)
+    np.save(folder / "pool" / "c.npy", np.ones((3, 2), dtype=np.float32))
+    third, made = audit()
+    assert (third.header.grown_from, len(made)) == (second.name, 1)
+    (folder / "mean.json").write_text("[0.0, 0.0]")
+    fourth, made = audit()
+    assert (fourth.header.grown_from, predicted(fourth)[:40]) == (first.name, predicted(first))
 
 
 @SHARED_AND_OWN

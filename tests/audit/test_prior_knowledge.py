@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from extracting_here import extracting_here
+from local_s3 import LocalS3
 from small_model import trained
 from small_pictures import picture
 from small_spec import small_spec
@@ -22,15 +23,16 @@ import opacc_ray as opacc
 from opacc_ray.audit import accuracy, prior_knowledge, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.audit.prior_knowledge import read_history, read_record
-from opacc_ray.audit.verify import verify
-from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
+from opacc_ray.estimation.estimate import estimate_outcomes
+from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.page import page
 from opacc_ray.report.run_report import gather
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
+from opacc_ray.samplers.select import select
 from opacc_ray.spec import parse_spec
 
 NEYMAN = {"method": "neyman", "budget": 40}
@@ -63,16 +65,16 @@ def test_an_audit_starts_from_earlier_ones_of_the_same_weights(tmp_path: Path, e
     assert [(source.kind, source.uri, source.examples) for source in kept.sources] == [("audit", earlier.uri, 60)]
     index = np.sort(earlier.read_selection(1).index)
     known = opacc.Pool(hidden=POOL.hidden[index], confidence=POOL.confidence[index], prediction=PREDICTION[index])
-    told = opacc.History(labelled=[(known, (PREDICTION == TRUTH)[index].astype(float))])
+    told = opacc.History(labelled=[{"pool": known, "outcomes": (PREDICTION == TRUTH)[index].astype(float)}])
     assert first.index.tolist() == opacc.select(POOL, "neyman", 40, history=told).index.tolist()
     assert first.index.tolist() != opacc.select(POOL, "neyman", 40).index.tolist()
     answer(run, first)
     answer(unlabelled, verbs.select(unlabelled, "srs", 50, {}))  # what comes later changes nothing
     found = accuracy.estimate(run)
     outcome = (PREDICTION == TRUTH)[first.index].astype(float)
-    assert found.value == pytest.approx(opacc.estimate(first, outcome, pool=POOL, history=told).value)
+    assert found.value == pytest.approx(estimate_outcomes(first, outcome, pool=POOL, history=told).value)
     assert verbs.next_round(run, 30).index.tolist() == (
-        opacc.select(POOL, "neyman", 30, previous=[(first, outcome)], history=told).index.tolist()
+        select(POOL, "neyman", 30, previous=[(first, outcome)], history=told).index.tolist()
     )
     assert not any("/history/" in fault.file for fault in verify(run.uri).faults)
 
@@ -111,9 +113,9 @@ def test_labels_of_another_models_audit_on_the_same_pool_say_how_this_model_did(
     for listing, said in (("a", PREDICTION), ("b", OTHER)):  # the same pool; one that was listed otherwise
         sections = {"sample": NEYMAN, "history": [other.uri]}
         run = write_run(tmp_path, f"now-{listing}", PREDICTION, listing=listing, sections=sections, **WEIGHTS)
-        [(known, outcome)] = read_history(run).labelled
+        [(known, failure)] = read_history(run).failures()
         index = np.sort(chosen.index)
-        assert outcome.tolist() == (said == TRUTH)[index].astype(float).tolist()
+        assert failure.tolist() == (said != TRUTH)[index].astype(float).tolist()
         assert known.prediction is not None
         assert known.prediction.tolist() == said[index].tolist()
 
@@ -148,7 +150,7 @@ def features_pool(folder: Path, **columns: Any) -> None:
 
 
 def features_spec(tmp_path: Path, **sections: Any) -> dict[str, Any]:
-    columns = {"id": "id", "prediction": "said", "confidence": "sure", "prior": "judge"}
+    columns = {"id": "id", "prediction": "said", "confidence": "sure", "judges": "judge"}
     return {
         "name": "judged",
         "pool": {"uri": str(tmp_path / "pool"), "format": "features", "columns": columns},
@@ -158,22 +160,22 @@ def features_spec(tmp_path: Path, **sections: Any) -> dict[str, Any]:
     } | sections
 
 
-def test_a_column_of_the_pool_is_the_prior_of_every_example(tmp_path: Path) -> None:
-    judge = np.random.default_rng(2).normal(size=N) + 2 * (PREDICTION != TRUTH)
+def test_a_column_of_the_pool_judges_every_example(tmp_path: Path) -> None:
+    judge = np.random.default_rng(2).random(N) * np.where(PREDICTION == TRUTH, 1, 0.5)
     features_pool(tmp_path / "pool", judge=judge)
     spec = parse_spec(features_spec(tmp_path), "spec.yaml")
     checks, failure = check(spec, "spec.yaml")
     assert failure is None
-    assert f"judge of '000.png' is {judge[0]:g}" in {item.name: item.found for item in checks.checks}["history"]
-    run = verbs.run(spec)
-    assert read_history(run).prior == pytest.approx(judge)
+    assert "judge (300 of the first 300 rows)" in {item.name: item.found for item in checks.checks}["history"]
+    run = verbs.first_round(spec)
+    assert read_history(run).judges["judge"] == pytest.approx(judge)
     pool = opacc.Pool(prediction=PREDICTION, confidence=CONFIDENCE)
-    expected = opacc.select(pool, "neyman", 40, history=opacc.History(prior=judge))
+    expected = opacc.select(pool, "neyman", 40, history=opacc.History(judges={"judge": judge}))
     assert run.read_selection(1).index.tolist() == expected.index.tolist()
     assert verify(run.uri).sound
     plain = json.loads(json.dumps(features_spec(tmp_path)))
-    del plain["pool"]["columns"]["prior"]
-    without = verbs.run(parse_spec(plain, "spec.yaml"))
+    del plain["pool"]["columns"]["judges"]
+    without = verbs.first_round(parse_spec(plain, "spec.yaml"))
     assert without.uri != run.uri
     assert read_record(without) is None
 
@@ -182,12 +184,11 @@ def test_a_column_of_the_pool_is_the_prior_of_every_example(tmp_path: Path) -> N
     ("column", "message"),
     [
         ({}, "has no column 'judge'; it has id, said, sure"),
-        ({"judge": np.where(np.arange(N) == 7, np.nan, 1.0)}, "judge of '007.png' is nan; give each example a number"),
-        ({"judge": np.array([None if i == 7 else 1.0 for i in range(N)])}, "judge of '007.png' is null"),
-        ({"judge": np.array(["bad"] * N)}, "pool.columns.prior: 'judge' is string; name a column with one number"),
+        ({"judge": np.where(np.arange(N) == 7, 17, 1.0)}, "judge 'judge' says \"17.0\"; give a score from 0 to 1"),
+        ({"judge": np.array(["bad"] * N)}, "judge 'judge' says \"bad\""),
     ],
 )
-def test_a_column_that_is_no_prior_is_refused_before_anything_is_written(
+def test_a_column_that_is_no_judge_is_refused_before_anything_is_written(
     column: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     features_pool(tmp_path / "pool", **column)
@@ -203,7 +204,6 @@ def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> No
             {"history": "auto", "sample": {"method": "css", "budget": 5}},
             "history is only supported for neyman, and sample.method is 'css'",
         ),
-        ({"history": "auto", "sample": {"budget": 5, "replicates": 3}}, "cannot be combined with replicates"),
         ({"history": "s3://b/run"}, r"history: give a list of runs, such as \[RUN\], or auto"),
         ({"reference": {"uri": "r", "labls": "x.csv"}}, "did you mean 'labels'"),
     ):
@@ -264,11 +264,12 @@ def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
     reference = {"uri": f"{store.uri}/train", "labels": f"{store.uri}/train.csv"}
     content = small_spec(store.uri, f"{store.uri}/audits", reference=reference, sample=NEYMAN)
     with extracting_here():
-        run = verbs.run(parse_spec(content, "spec.yaml"))
+        run = verbs.first_round(parse_spec(content, "spec.yaml"))
     kept = read_record(run)
     assert kept is not None
     assert [(item.kind, item.uri, item.examples) for item in kept.sources] == [("reference", f"{store.uri}/train", 50)]
-    [(known, outcome)] = read_history(run).labelled
+    [(known, failure)] = read_history(run).failures()
+    outcome = 1 - failure
     assert known.fields == {"hidden", "confidence", "prediction"}
     assert outcome.tolist() == [float(i % 4 != 1) for i in range(200, 250)]
     design = run.read_selection(1).design

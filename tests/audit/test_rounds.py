@@ -18,9 +18,11 @@ from opacc_ray.audit import accuracy, label_budget, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators.design_based import BETTING, SPENDING, confidence_sequence
+from opacc_ray.estimation.sample import join
+from opacc_ray.estimation.sequential import BETTING, SPENDING, confidence_sequence
 from opacc_ray.labels import label_actions, labelled_rounds
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Draw
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 @pytest.mark.parametrize(
     ("budget", "wrong"),
-    [(20, {"method": "ney"}), (20, {"parameters": {"flor": 0.2}}), (1000, {}), (20, {"replicates": 1})],
+    [(20, {"method": "ney"}), (20, {"parameters": {"flor": 0.2}}), (1000, {})],
 )
 def test_what_is_refused_closes_nothing(budget: int, wrong: dict[str, Any], run: Run) -> None:
     chosen = verbs.select(run, "css", 60, {})
@@ -68,18 +70,13 @@ def test_labels_that_come_after_the_closing_are_counted_and_told(
     path.write_text("id,label\n" + "".join(f"{name},cat\n" for name in late))
     told = text_of(capsys, "labels", "import", run.uri, str(path))
     lost = len(late) - len(again)
-    assert f"\nnot used  {lost} rows for examples given up in round 1\n" in told
+    assert f"{lost} rows for examples given up in round 1, which do not count\n" in told
     assert told.startswith(
         f"{path.name}  {len(late)} labels taken: {len(late)} for round 1, {len(again)} for round 2\n"
     )
     assert re.search(rf"\n2 +100 +{len(again)} +{100 - len(again)} +- +-\n", told)
     assert re.search(rf"\n1 +css +60 +40 +- +- +{len(late)}\n", text_of(capsys, "status", run.uri))
     assert f"\ngiven up  {len(late)} labels of round 1\n" in text_of(capsys, "estimate", run.uri, "--partial")
-
-
-def test_all_labels_used_are_told_as_before(run: Run) -> None:
-    chosen = verbs.select(run, "srs", 20, {})
-    assert import_for(run, chosen.ids)["not_used"] == []
 
 
 def test_closed_round_without_any_label_changes_no_design(run: Run) -> None:
@@ -95,9 +92,9 @@ def test_closed_round_without_any_label_changes_no_design(run: Run) -> None:
 def test_closing_again_gives_up_what_was_given_up_before(run: Run) -> None:
     chosen = verbs.select(run, "srs", 20, {})
     import_for(run, chosen.ids[:15])
-    verbs.close(run)
+    verbs.close_round(run)
     label_actions.withdraw(run, chosen.ids[0])
-    verbs.close(run)
+    verbs.close_round(run)
     assert sorted(run.read_closed(1) or ()) == sorted([chosen.ids[0], *chosen.ids[15:]])
 
 
@@ -133,10 +130,10 @@ def test_two_that_close_a_round_while_labels_come_give_up_none_of_them(
     for other, rounds in zip(others, waiting, strict=True):
         monkeypatch.setattr(verbs, "read_rounds", lambda _, rounds=rounds: rounds)
         with pytest.raises(LabelError, match=r"were imported during its closing, so nothing was closed"):
-            verbs.close(other)
+            verbs.close_round(other)
     assert run.read_closed(1) is None
     monkeypatch.undo()
-    verbs.close(run)  # as both were told: run the command again
+    verbs.close_round(run)  # as both were told: run the command again
     assert run.read_closed(1) == list(chosen.ids[35:])
     assert accuracy.estimate(run).n == 35
 
@@ -155,7 +152,7 @@ def test_labels_that_come_between_the_decision_and_the_entry_are_seen(
 
     monkeypatch.setattr(type(run.store), "create", late)
     with pytest.raises(LabelError, match=r"were imported during its closing, so nothing was closed"):
-        verbs.close(run)
+        verbs.close_round(run)
     assert run.read_closed(1) is None
 
 
@@ -165,28 +162,19 @@ def test_labels_in_conflict_leave_a_round_open(run: Run) -> None:
     rows = "".join(f"{chosen.ids[15]},{name}\n" for name in CLASSES[:2])
     log_labels(Run.open(run.uri), "twice.csv", f"id,label\n{rows}".encode())
     with pytest.raises(LabelError, match="labels in conflict"):
-        verbs.close(run)
+        verbs.close_round(run)
     assert run.read_closed(1) is None
-
-
-def test_select_again_writes_the_manifests_that_a_killed_command_did_not(run: Run) -> None:
-    verbs.select(run, "srs", 20, {})
-    content = run.store.read("rounds/1/manifest.csv")
-    run.store.delete("rounds/1/manifest.csv")
-    verbs.select(run, "srs", 20, {})
-    assert run.store.read("rounds/1/manifest.csv") == content
 
 
 def test_next_again_prints_the_round_that_a_killed_command_drew(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     import_for(run, verbs.select(run, "srs", 30, {}).ids)
     drawn = text_of(capsys, "next", run.uri, "--budget", "20")
-    run.store.delete("rounds/2/manifest.csv")
     again = text_of(capsys, "next", run.uri, "--budget", "20")
     assert "round 2 was drawn already; label it" in again
     assert [line for line in again.splitlines() if line not in drawn.splitlines()] == [
         "note      round 2 was drawn already; label it"
     ]
-    assert (run.rounds(), run.store.exists("rounds/2/manifest.csv")) == ([1, 2], True)
+    assert run.rounds() == [1, 2]
     assert main(["next", run.uri, "--budget", "21"]) == LabelError.exit_code
     assert "needs 20 labels" in (refusal := capsys.readouterr().err)
     assert "none has come yet: give them by `opacc label" in refusal
@@ -207,12 +195,12 @@ def test_a_round_of_which_a_stratum_has_no_label_is_not_gone_on_from(say: str, r
     import_for(run, [id for id, own in zip(chosen.ids, stratum, strict=True) if own > 0])
     others = [id for id, own in zip(chosen.ids, stratum, strict=True) if own == 0]
     label_actions.import_labels(run, "others.csv", ("id,label\n" + "".join(f"{id},{say}\n" for id in others)).encode())
-    message = "the labels of round 1 of .* cannot be used yet: stratum 0 has no label, .*; label some of it, or open"
+    message = "the labels of round 1 of .* cannot be used yet: stratum 0 has no label, .*; label some of it, or draw"
     with pytest.raises(LabelError, match=message):
         verbs.next_round(run, 10, close=True)
     if not say:
         with pytest.raises(LabelError, match=message):
-            verbs.close(run)
+            verbs.close_round(run)
     assert (run.rounds(), run.read_closed(1)) == ([1], None)
     label_actions.correct(run, others[0], "owl", "ann")
     verbs.next_round(run, 10, close=True)
@@ -226,20 +214,6 @@ def test_parameters_that_are_not_given_stay(run: Run) -> None:
     assert (second.parameters["floor"], second.parameters["price"]) == (0.4, 0.2)
     import_for(run, second.ids)
     assert verbs.next_round(run, 20, method="srs").parameters == {"replacement": False}
-
-
-def test_replicates_stay_until_others_are_given(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    first = verbs.select(run, "css", 30, {}, replicates=3)
-    import_for(run, first.ids)
-    second = verbs.next_round(run, 20)
-    assert second.design.num_replicates == 3
-    import_for(run, second.ids)
-    text_of(capsys, "next", run.uri, "--budget", "20", "--replicates", "2")
-    third = run.read_selection(3)
-    assert third.design.num_replicates == 2
-    import_for(run, third.ids)
-    fourth = verbs.next_round(run, 20, replicates=0)
-    assert fourth.design.num_replicates == 0
 
 
 # -- looks -----------------------------------------------------------------------------------------------
@@ -256,7 +230,7 @@ def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
     assert (sequence["low"], sequence["high"]) == (0, 1)
     import_for(run, first.ids[1::2])
     whole = accuracy.estimate(run).to_dict()["sequence"]
-    assert (whole["interval"], whole["reason"]) == (SPENDING, None)
+    assert (whole["method"], whole["reason"]) == (SPENDING, None)
     before = label_budget.look_for_goal(run, 0.02)
     second = verbs.next_round(run, 50)
     import_for(run, second.ids[::5])
@@ -274,8 +248,8 @@ def test_half_a_round_is_a_look_where_a_sequence_goes_label_by_label(run: Run) -
     import_for(run, first.ids[:30])
     result = accuracy.estimate(run, partial=True).to_dict()
     (known,) = labelled_rounds.read_rounds(run)
-    assert result["sequence"]["low"] == confidence_sequence(known.known, known.outcome).low > 0
-    assert (result["sequence"]["interval"], result["sequence"]["reason"]) == (BETTING, None)
+    assert result["sequence"]["low"] == confidence_sequence(join(known.known, known.outcome)).low > 0
+    assert (result["sequence"]["method"], result["sequence"]["reason"]) == (BETTING, None)
 
 
 def test_labels_that_come_before_those_of_earlier_draws_are_no_look_until_the_round_is_whole(run: Run) -> None:
@@ -286,7 +260,7 @@ def test_labels_that_come_before_those_of_earlier_draws_are_no_look_until_the_ro
     assert early["reason"] == "it only includes complete rounds, and round 1 still needs labels"
     import_for(run, first.ids)
     whole = accuracy.estimate(run).to_dict()["sequence"]
-    assert (whole["interval"], whole["reason"]) == (BETTING, None)
+    assert (whole["method"], whole["reason"]) == (BETTING, None)
     assert 0 < whole["low"] <= whole["high"]
 
 
@@ -294,7 +268,7 @@ def test_round_that_is_closed_with_the_look_counts_and_is_closed(run: Run, capsy
     first = verbs.select(run, "css", 60, {})
     import_for(run, first.ids[:50])
     reached = json.loads(text_of(capsys, "next", run.uri, "--until", "0.4", "--close", "--json"))
-    assert reached["reached"]
+    assert reached["goal"]["reached"]
     assert run.read_closed(1) == sorted(first.ids[50:], key=first.ids.index)
     assert run.rounds() == [1]
     assert accuracy.estimate(run).to_dict()["sequence"]["reason"] is None
@@ -314,10 +288,10 @@ def test_rounds_until_a_goal_are_drawn_as_planned_and_end(
 ) -> None:
     import_for(run, verbs.select(run, method, 30, {}).ids)
     sizes, answer = [30], answered(run, "--until", "±0.06", capsys=capsys)
-    while not answer["reached"]:
+    while not answer["goal"]["reached"]:
         assert answer["n"] == answer["goal"]["sizes"][0]
-        assert answer["labels_to_go"] == answer["goal"]["labels_to_go"] == sum(answer["goal"]["sizes"])
-        assert answer["goal"]["total_labels"] == sum(sizes) + answer["labels_to_go"]
+        assert answer["goal"]["labels_to_go"] == sum(answer["goal"]["sizes"])
+        assert answer["goal"]["total_labels"] == sum(sizes) + answer["goal"]["labels_to_go"]
         sizes.append(answer["n"])
         import_for(run, run.read_selection(answer["round"]).ids)
         answer = answered(run, "--until", "±0.06", capsys=capsys)
@@ -344,31 +318,9 @@ def test_what_is_decided_is_kept_with_the_round_and_the_same_again(
     assert again.looks[:1] == asked.looks
     assert label_budget.look_for_goal(run, 0.06) == again
     enough = answered(run, "--until", "0.3", capsys=capsys)
-    assert enough["reached"]
+    assert enough["goal"]["reached"]
     assert answered(run, "--until", "0.3", capsys=capsys) == enough
     assert run.rounds() == [1, 2]
-
-
-def test_goal_that_is_changed_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    import_for(run, verbs.select(run, "srs", 60, {}).ids)
-    assert answered(run, "--until", "0.05", capsys=capsys)["goal"]["earlier_goals"] == []
-    import_for(run, run.read_selection(2).ids)
-    told = text_of(capsys, "next", run.uri, "--until", "0.3")
-    assert "reached   ±30 points with " in told
-    assert "\nnote      the goal was ±5 points before; if the labels made you change it" in told
-    assert answered(run, "--until", "0.04", capsys=capsys)["goal"]["earlier_goals"] == [0.05, 0.3]
-
-
-def test_what_a_goal_takes_is_told_and_that_it_has_no_sensible_price(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import_for(run, verbs.select(run, "srs", 60, {}).ids)
-    goal = label_budget.look_for_goal(run, 0.01)
-    told = text_of(capsys, "next", run.uri, "--until", "0.01")
-    assert f"goal      ±1 points; now ±{100 * goal.looks[0].half_width:.3g} points with 60 labels\n" in told
-    assert f"expected  about {goal.labels_to_go} more labels in {len(goal.sizes)} rounds" in told
-    assert f"note      that is {goal.total_labels / 300:.0%} of the pool; 120 labels, twice as many as now" in told
-    assert goal.srs_labels == pytest.approx(300, abs=30)
 
 
 def test_where_all_is_labelled_nothing_more_is_advised_or_drawn(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -378,12 +330,6 @@ def test_where_all_is_labelled_nothing_more_is_advised_or_drawn(run: Run, capsys
     assert "note" not in told
     with pytest.raises(LabelError, match="all 300 examples of the pool are labelled, so there is none left to choose"):
         verbs.next_round(run, 5)
-
-
-def test_budget_that_is_given_is_drawn_on_the_way_to_a_goal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    import_for(run, verbs.select(run, "srs", 60, {}).ids)
-    answer = answered(run, "--until", "0.05", "--budget", "7", capsys=capsys)
-    assert (answer["n"], answer["reached"]) == (7, False)
 
 
 def test_labels_that_are_missing_are_asked_for_before_a_goal_draws_more(
@@ -413,32 +359,9 @@ def test_corrected_label_asks_for_another_estimate(run: Run) -> None:
     assert status(run).to_dict()["waits_for"] == "nothing"
 
 
-@pytest.mark.parametrize("text", ["99", "x"])
-def test_no_class_is_said_before_a_conflict(text: str, run: Run) -> None:
-    chosen = verbs.select(run, "srs", 20, {})
-    import_for(run, chosen.ids)
-    with pytest.raises(LabelError, match=f"has the label '{text}', which is none of the 3 classes"):
-        label_actions.import_labels(run, "more.csv", f"id,label\n{chosen.ids[0]},{text}\n".encode())
-
-
-def test_a_round_that_is_replaced_is_reported(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    verbs.select(run, "neyman", 60, {})
-    verbs.select(run, "neyman", 60, {})
-    assert not caplog.records
-    verbs.select(run, "srs", 50, {})
-    [record] = caplog.records
-    said = record.getMessage()
-    assert said.startswith("round 1 of ")
-    assert "(60 examples by neyman) had no labels and is replaced; its manifests no longer count." in said
-    assert said.endswith("Later rounds draw by srs, unless `opacc next` gets --method")
-    import_for(run, run.read_selection(1).ids)
-    assert verbs.next_round(run, 20).method == "srs"
-
-
-def test_labels_that_are_missing_are_counted_next_to_those_that_came(
-    run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import_for(run, verbs.select(run, "css", 30, {}).ids[::2])
-    told = text_of(capsys, "estimate", run.uri, "--partial")
-    assert "   15 of 30 labels\n" in told
-    assert "note      15 of 30 labels of round 1 are assumed to be missing at random\n" in told
+def test_the_first_round_is_drawn_once(run: Run) -> None:
+    chosen = verbs.select(run, "srs", 60, {})
+    assert verbs.select(run, "srs", 60, {}).to_dict() == chosen.to_dict()
+    with pytest.raises(LabelError, match=r"another `opacc run` drew round 1 of .* first"):
+        verbs.select(run, "srs", 50, {})
+    assert len(run.logged(Draw, 1)) == 1

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from extracting_here import extracting_here
+from local_s3 import LocalS3
 from small_model import network, trained
 from small_pictures import picture
 from small_spec import small_spec
@@ -17,15 +18,16 @@ from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, w
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, comparison, several_models, verbs
 from opacc_ray.audit.checks import check
-from opacc_ray.cli import comparison_texts
 from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
-from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
+from opacc_ray.estimation.estimate import compare_outcomes, estimate_outcomes
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.report import answers
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import neyman
+from opacc_ray.samplers.select import select
 from opacc_ray.spec import parse_spec
 
 THIRD = np.where(np.random.default_rng(5).random(N) < 0.8, TRUTH, (TRUTH + 1) % 3)
@@ -60,12 +62,12 @@ def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run
     answer(run, first)
     second = verbs.next_round(run, 60)
     rows = OUTCOMES[:, first.index]
-    assert second.index.tolist() == opacc.select(POOLS, "neyman", 60, previous=[(first, rows)]).index.tolist()
+    assert second.index.tolist() == select(POOLS, "neyman", 60, previous=[(first, rows)]).index.tolist()
     answer(run, second)
     found = comparison.compare(run, *others)
     assert found.predicted
     assert found.same_listing
-    plain = opacc.compare([first, second], [rows, OUTCOMES[:, second.index]], pools=POOLS)
+    plain = compare_outcomes([first, second], [rows, OUTCOMES[:, second.index]], pools=POOLS)
     assert [own.accuracy.value for own in found.models] == pytest.approx([own.value for own in plain.models])
     assert [own.best for own in found.models] == pytest.approx(plain.best)
     assert [(pair.first, pair.second) for pair in found.differences] == [
@@ -76,12 +78,7 @@ def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run
     for pair, item in zip(found.differences, plain.differences, strict=True):
         assert (pair.difference.low, pair.difference.high) == pytest.approx((item.difference.low, item.difference.high))
     assert found.models[0].accuracy.value == accuracy.estimate(run).value
-    assert (found.first, found.second, found.difference) == (
-        found.models[0].accuracy,
-        found.models[1].accuracy,
-        found.differences[0].difference,
-    )
-    lines = terminal_text(comparison_texts.comparison(found)).splitlines()
+    lines = terminal_text(answers.comparison(found)).splitlines()
     assert [line[:10].strip() for line in lines[:8]] == [
         *("model 1", "model 2", "model 3", "1 - 2", "1 - 3", "2 - 3", "best", "together")
     ]
@@ -92,11 +89,11 @@ def test_models_with_equal_predictions_are_reported_as_equal(run: Run, tmp_path:
     same = [write_run(tmp_path, name, PREDICTION, classes=CLASSES) for name in ("same", "again")]
     answer(run, verbs.select(run, "neyman", 40, {}))
     found = comparison.compare(run, same[0])
-    assert "best        neither: all predictions are equal" in terminal_text(comparison_texts.comparison(found))
-    unknown = found.model_copy(update={"num_unlike": None})
-    assert "neither: the models are equal on all labels so far" in terminal_text(comparison_texts.comparison(unknown))
+    assert "best      none: all predictions are equal" in terminal_text(answers.comparison(found))
+    unknown = found.model_copy(update={"differences": [found.differences[0].model_copy(update={"num_unlike": None})]})
+    assert "none: the models are equal on all labels so far" in terminal_text(answers.comparison(unknown))
     several = comparison.compare(run, *same)
-    assert "best      none: all predictions are equal" in terminal_text(comparison_texts.comparison(several))
+    assert "best      none: all predictions are equal" in terminal_text(answers.comparison(several))
 
 
 def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, others: list[Run]) -> None:
@@ -106,7 +103,7 @@ def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, other
     found = comparison.compare(run, *others)
     assert not found.predicted
     assert sum(own.best for own in found.models) == pytest.approx(1)
-    assert found.models[1].accuracy.value == pytest.approx(opacc.estimate(chosen, OUTCOMES[1, chosen.index]).value)
+    assert found.models[1].accuracy.value == pytest.approx(estimate_outcomes(chosen, OUTCOMES[1, chosen.index]).value)
 
 
 @pytest.mark.parametrize("method", ["neyman", "srs"])
@@ -120,7 +117,7 @@ def test_another_metric_is_compared_as_from_python(
     labels = {name: CLASSES[TRUTH[IDS.index(name)]] for name in chosen.ids}
     for metric in ("macro_f1", f"recall@{CLASSES[1]}"):
         found = comparison.compare(run, *others, metric=metric)
-        expected = opacc.compare(chosen, labels, pools=pools, metric=metric)
+        expected = opacc.compare(chosen, labels=labels, pools=pools, metric=metric)
         assert found.measure == metric
         assert [own.accuracy.value for own in found.models] == pytest.approx([own.value for own in expected.models])
         assert [own.best for own in found.models] == pytest.approx(list(expected.best))
@@ -130,14 +127,15 @@ def test_another_metric_is_compared_as_from_python(
     stated = comparison.compare(run, others[0], metric="macro_f1")
     assert main(["compare", run.uri, others[0].uri, "--metric", "macro_f1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == stated.to_dict()
-    told = terminal_text(comparison_texts.comparison(stated))
-    assert re.search(r"^macro_f1 +\d", told, re.MULTILINE)
-    apart = abs(stated.first.value - stated.second.value - stated.difference.value)
-    assert ("it is not what subtracting them gives" in told) == (apart >= comparison_texts.ROUNDED)
+    told = terminal_text(answers.comparison(stated))
+    assert re.search("^measure +macro_f1$", told, re.MULTILINE)
+    first, second = (own.accuracy.value for own in stated.models)
+    apart = abs(first - second - stated.differences[0].difference.value)
+    assert ("it is not what subtracting them gives" in told) == (apart >= answers.ROUNDED)
     with pytest.raises(SpecError, match="brier is not compared between models; estimate it for each, or compare the"):
         comparison.compare(run, others[0], metric="brier")
     with pytest.raises(SpecError, match="brier is not compared between models; estimate it for each, or compare the"):
-        opacc.compare(chosen, labels, pools=pools, metric="brier")
+        opacc.compare(chosen, labels=labels, pools=pools, metric="brier")
     with pytest.raises(SpecError, match='metric f1@cow has the class "cow"'):
         comparison.compare(run, others[0], metric="f1@cow")
 
@@ -149,8 +147,8 @@ def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_
     answer(run, chosen)
     found = comparison.compare(run, other)
     assert not found.predicted
-    expected = opacc.compare(chosen, OUTCOMES[:2, chosen.index])
-    assert found.difference.value == pytest.approx(expected.differences[0].difference.value)
+    expected = compare_outcomes(chosen, OUTCOMES[:2, chosen.index])
+    assert found.differences[0].difference.value == pytest.approx(expected.differences[0].difference.value)
     sample = {"method": "neyman", "budget": 40, "models": [other.uri]}
     with pytest.raises(DataError, match=r"in the first pool and .* in pool 2; give"):
         verbs.select(
@@ -158,21 +156,14 @@ def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_
         )
 
 
-def test_models_that_labels_cannot_serve_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_models_that_labels_cannot_serve_are_refused_by_the_spec() -> None:
     content = {"name": "x", "pool": {"uri": "p", "format": "images"}, "model": {"factory": "user:net"}, "output": "o"}
     for sample, message in (
         ({"method": "css", "budget": 10, "models": ["r"]}, "models is not supported for method 'css'"),
-        ({"budget": 10, "replicates": 4, "models": ["r"]}, "replicates cannot be combined with models"),
         ({"budget": 10, "models": []}, "sample.models"),
     ):
         with pytest.raises(SpecError, match=message):
             parse_spec(content | {"sample": sample}, "spec.yaml")
-    small = write_run(tmp_path, "small", OTHER[:100], IDS[:100], classes=CLASSES)
-    sample = {"method": "neyman", "budget": 40, "models": [small.uri]}
-    with pytest.raises(SpecError, match=r"small holds 100 examples and .*mine 300; give runs on"):
-        verbs.select(
-            write_run(tmp_path, "mine", PREDICTION, sections={"sample": sample}, classes=CLASSES), "neyman", 40, {}
-        )
 
 
 SIX = IDS[:6]
@@ -234,21 +225,21 @@ def test_candidates_that_were_extracted_are_drawn_for_together_from_a_column_of_
 
     store = open_store(s3.create_bucket("candidates"))
     fails = np.arange(120) % 8 == 1
-    table = {"id": [f"{i:03d}" for i in range(120)], "png": [picture(i) for i in range(120)], "judge": 3.0 * fails}
+    table = {"id": [f"{i:03d}" for i in range(120)], "png": [picture(i) for i in range(120)], "judge": 1.0 - fails}
     write_arrow(store, "pool/data.arrow", pa.table(table))
     uris = []
     for name, net in (("old", network()), ("new", trained())):
         store.write(f"{name}.safetensors", save(net.state_dict()))
         content = small_spec(store.uri, f"{store.uri}/audits", name=name, sample={"method": "neyman", "budget": 40})
-        content["pool"] |= {"format": "huggingface", "columns": {"id": "id", "image": "png", "prior": "judge"}}
+        content["pool"] |= {"format": "huggingface", "columns": {"id": "id", "image": "png", "judges": "judge"}}
         content["model"] |= {"weights": f"{store.uri}/{name}.safetensors"}
         content["sample"] |= {"models": list(uris)} if uris else {}
         with extracting_here():
-            uris.append(verbs.run(parse_spec(content, "spec.yaml")).uri)
+            uris.append(verbs.first_round(parse_spec(content, "spec.yaml")).uri)
     old, new = map(Run.open, uris)
     chosen = new.read_selection(1)
     with several_models.open_views(new, [old], (), neyman.Parameters()) as views:
-        expected = opacc.select(views, "neyman", 40, 3, history=opacc.History(prior=3.0 * fails))
+        expected = opacc.select(views, "neyman", 40, 3, history=opacc.History(judges={"judge": 1.0 - fails}))
         unjudged = opacc.select(views, "neyman", 40, 3)
     assert chosen.index.tolist() == expected.index.tolist() != unjudged.index.tolist()
     rows = "".join(f"{i:03d},{2 if fails[i] else i % 4}\n" for i in chosen.index)
@@ -257,4 +248,4 @@ def test_candidates_that_were_extracted_are_drawn_for_together_from_a_column_of_
     assert found.predicted
     better = found.models[0].accuracy
     assert better.low <= 1 - fails.mean() <= better.high
-    assert found.difference.low > 0
+    assert found.differences[0].difference.low > 0

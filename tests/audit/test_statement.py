@@ -11,22 +11,23 @@ import yaml
 from reported_run import CLASSES, KEYS, TRUTH, label, write_run
 
 from opacc_ray.audit import accuracy, label_budget, verbs
-from opacc_ray.audit.exported_tables import export_tables
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
-from opacc_ray.estimators.interim_analyses import interim_level
-from opacc_ray.fleet.accuracy_history import point_of
-from opacc_ray.fleet.alerts import Evidence, least_number
-from opacc_ray.fleet.exposition import output_metrics
-from opacc_ray.fleet.fleet_documents import AlertRule, Limit
+from opacc_ray.estimation.estimate import estimate_outcomes
+from opacc_ray.estimation.sequential import interim_level
+from opacc_ray.extensions.fleet.accuracy_history import point_of
+from opacc_ray.extensions.fleet.alerts import Evidence, decided, rule_of
+from opacc_ray.extensions.fleet.exposition import output_metrics
+from opacc_ray.extensions.fleet.fleet_documents import Limit
+from opacc_ray.extensions.fleet.fleet_spec import AlertSpec
+from opacc_ray.extensions.lakes.exported_tables import export_tables
+from opacc_ray.extensions.trackers.mlflow_report import metrics_of, settings_of
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.facts import digits_for, ends
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import make_report
-from opacc_ray.report.trackers import metrics_of, settings_of
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
-from opacc_ray.samplers.estimate import estimate as estimate_by_design
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def answer(run: Run, name: str, ids: Any, wrong: float) -> None:
 
 def by_design(run: Run, level: float = 0.95) -> Any:
     rounds = accuracy.read_rounds(run)
-    return estimate_by_design([item.known for item in rounds], [item.outcome for item in rounds], level)
+    return estimate_outcomes([item.known for item in rounds], [item.outcome for item in rounds], level)
 
 
 def assert_shown_everywhere(run: Run, stated: AccuracyEstimate, tmp_path: Path, capsys: Any) -> RunReport:
@@ -77,7 +78,7 @@ def assert_shown_everywhere(run: Run, stated: AccuracyEstimate, tmp_path: Path, 
     rows = pq.read_table(tmp_path / "lake" / "estimates").to_pylist()
     whole = [own for own in rows if own["metric"] == "accuracy" and own["sliced_by"] is None]
     row = max(whole, key=lambda own: own["log_entry"])
-    assert (row["low"], row["high"], row["interval"]) == (low, high, stated.interval)
+    assert (row["low"], row["high"], row["method"]) == (low, high, stated.method)
     point = point_of(run, stated)
     assert (point.low, point.high) == (low, high)
     evidence = Evidence.of(run)
@@ -88,8 +89,9 @@ def assert_shown_everywhere(run: Run, stated: AccuracyEstimate, tmp_path: Path, 
     assert main(["estimate", run.uri]) == 0
     said = capsys.readouterr().out
     assert f"95 % interval {as_percent}" in said
-    assert all(f"\nnote      {note}\n" in said for note in stated.notes)
-    assert f"[{low:.4f}, {high:.4f}] (95% {stated.interval} interval" in str(stated)
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert {f"note {note}" for note in stated.notes} <= {*lines}
+    assert f"[{low:.4f}, {high:.4f}] (95% {stated.method} interval" in str(stated)
     assert main(["status", run.uri, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["estimate"]["low"] == low
     return report
@@ -115,7 +117,7 @@ def test_annotators_who_agree_by_chance_widen_what_is_stated_everywhere(
     assert stated.allows_for == ["label noise"]
     assert stated.label_noise.alpha is not None
     assert stated.label_noise.alpha < 0.1
-    assert stated.interval.endswith(" widened for label noise")
+    assert stated.method.endswith(" widened for label noise")
     [note] = stated.notes
     assert note.startswith(f"Annotators agree no better than chance (alpha {stated.label_noise.alpha:.2f}): ")
     assert f"they differ on {stated.label_noise.differ} of 20 examples with two opinions" in note
@@ -127,30 +129,20 @@ def test_annotators_who_agree_by_chance_widen_what_is_stated_everywhere(
 
 
 def test_an_alert_allows_for_errors_of_labels(run: Run) -> None:
-    rule = AlertRule(
-        min_accuracy=by_design(run).high + 0.01,
-        max_drop=None,
-        false_alarms=0.05,
-        decided_by="interval",
-        questions=1,
-        level=0.95,
-        guarantee="",
-    )
+    limit = Limit(kind="min", limit=by_design(run).high + 0.01)
+    rule = rule_of(AlertSpec(), [AlertSpec(min={"accuracy": limit.limit})])
 
-    def is_raised() -> bool:
-        found = Evidence.of(run)
-        return (
-            found is not None
-            and least_number(rule, Limit("min_accuracy", rule.min_accuracy or 0), found.number("accuracy", 0.95)).raised
-        )
+    def raised(*, by_sequence: bool = False) -> bool:
+        evidence = Evidence.of(run)
+        assert evidence is not None
+        found = evidence.sequence(rule.level) if by_sequence else evidence.number("accuracy", rule.level)
+        return decided(rule, limit, found).raised
 
-    assert is_raised()
+    assert raised()
     answer(run, "bob", run.read_selection(1).ids[:20], wrong=0.8)
-    limit = Limit("min_accuracy", by_design(run).high + 0.01)
-    found = Evidence.of(run)
-    assert found is not None
-    assert not least_number(rule, limit, found.number("accuracy", 0.95)).raised
-    assert not least_number(rule, limit, found.sequence(0.95)).raised
+    limit = Limit(kind="min", limit=by_design(run).high + 0.01)
+    assert not raised()
+    assert not raised(by_sequence=True)
 
 
 @pytest.mark.parametrize(("number", "wrong"), [(20, 0.0), (3, 1.0)])
@@ -234,7 +226,7 @@ def test_with_both_the_interval_of_the_goal_is_widened(run: Run, capsys: pytest.
     said = capsys.readouterr().out
     stated, own = accuracy.estimate(run), by_design(run, interim_level(0.95))
     assert stated.allows_for == ["stopping", "label noise"]
-    assert stated.interval == f"{own.interval} for stopping at ±0.2 widened for label noise"
+    assert stated.method == f"{own.method} for stopping at ±0.2 widened for label noise"
     assert stated.low < own.low
     assert stated.high >= own.high
     assert stopped.notes[0] in stated.notes

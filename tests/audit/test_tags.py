@@ -39,7 +39,7 @@ def run_with(home: Path, tags: Any, slices: list[Any]) -> accuracy.AccuracyEstim
         "output": str(home / "audits"),
     }
     with extracting_here():
-        run = verbs.run(parse_spec(content, "spec.yaml"))
+        run = verbs.first_round(parse_spec(content, "spec.yaml"))
     truth = np.where(WRONG, 1 - PREDICTION, PREDICTION)
     rows = "".join(f"x{k},{('no', 'yes')[truth[k]]}\n" for k in range(N))
     import_labels(run, "all.csv", f"id,label\n{rows}".encode())

@@ -1,4 +1,4 @@
-"""``PYTHONPATH=tests python -m chaos [RUNS] [SEED] [DOOR]``: so many disturbed audits, a line each on stderr.
+"""``PYTHONPATH=tests python -m chaos [RUNS] [SEED]``: so many disturbed audits, a line each on stderr.
 
 What was met is printed as Markdown at the end, however that comes.
 """
@@ -13,15 +13,15 @@ from chaos.campaign import Outcome, disturb, undisturbed
 from chaos.site import open_site
 
 
-def main(runs: str = "100", first: str = "0", door: str = "s3") -> int:
-    return campaign(int(runs), int(first), door)
+def main(runs: str = "100", first: str = "0") -> int:
+    return campaign(int(runs), int(first))
 
 
-def campaign(runs: int, first: int, door: str) -> int:
+def campaign(runs: int, first: int) -> int:
     done: list[Outcome] = []
     begun = time.monotonic()
     try:
-        with open_site(door) as site:
+        with open_site() as site:
             expected, seconds = undisturbed(site)
             print(f"undisturbed: {len(expected)} objects in {seconds:.1f} s", file=sys.stderr, flush=True)
             for seed in range(first, first + runs):

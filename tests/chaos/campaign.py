@@ -97,14 +97,14 @@ def disturb(site: Site, seed: int, expected: dict[str, bytes], seconds: float) -
     draw = random.Random(seed)
     kinds = [DISTURBANCES[seed % len(DISTURBANCES)], *draw.choices(DISTURBANCES, k=draw.randint(0, 2))]
     plan = [(_moment(draw, kind, seconds), kind) for kind in kinds]
-    before, started, events = site.door.met(), time.monotonic(), list[str]()
-    site.door.draw(seed, draw.choice([0.0, 0.02, 0.08]))
+    before, started, events = site.proxy.met.copy(), time.monotonic(), list[str]()
+    site.proxy.draw(seed, draw.choice([0.0, 0.02, 0.08]))
     output = f"s3://audits/{seed}/"
     try:
         starts, problem = _until_done(site, output, plan, events, draw)
     finally:
-        met = site.door.met()
-        site.door.draw(seed, 0.0)
+        met = site.proxy.met.copy()
+        site.proxy.draw(seed, 0.0)
     store = open_store(output)
     if not problem:
         problem = _difference(expected, content_of(store))

@@ -1,33 +1,22 @@
-"""Where the audits run: an S3 server behind a faulty door, and a Ray cluster of several nodes on this machine.
-
-The pool is behind one of ``DOORS``, which fails as often: in S3, in Google's storage, or an Iceberg table in a REST
-catalog that vends short-lived credentials.
-"""
+"""Where the audits run: an S3 server behind a faulty door, and a Ray cluster of several nodes on this machine."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import yaml
-from catalog_server import CatalogServer
 from faulty_proxy import FaultyProxy
-from gcs_server import gcs_server, set_faults
-from pyiceberg.catalog.sql import SqlCatalog
+from local_s3 import LocalS3
 from safetensors.torch import save
 from small_model import network
 from small_pictures import picture
 
-from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.store_uris import open_store
 
 TESTS = Path(__file__).parents[1]
@@ -38,8 +27,8 @@ NUM_IMAGES, SHARD_SIZE = 96, 8
 class Site:
     """Runs audits, each under a prefix of its own, and knows the processes that serve them."""
 
-    def __init__(self, home: Path, door: "Door", cluster: Any) -> None:
-        self.home, self.door, self.proxy, self.cluster = home, door, door.proxy, cluster
+    def __init__(self, home: Path, proxy: FaultyProxy, cluster: Any) -> None:
+        self.home, self.proxy, self.cluster = home, proxy, cluster
         self._pids = home / "pids"
         self._pids.mkdir()
         self.drivers: list[subprocess.Popen[bytes]] = []
@@ -48,7 +37,7 @@ class Site:
         """Write the spec of an audit, a batch of which takes some seconds, and return its path."""
         content = {
             "name": "chaos",
-            "pool": self.door.pool,
+            "pool": {"uri": "s3://scans/pool/", "format": "images"},
             "model": {
                 "factory": "small_model:noted_network",
                 "arguments": {"folder": str(self._pids), "seconds": seconds},
@@ -57,10 +46,8 @@ class Site:
             "extract": {
                 "batch_size": 4,
                 "shard_size": SHARD_SIZE,
-                "actors": {"min": 1, "max": 2},
+                "actors": 2,
                 "shard_timeout": 10,
-                "start_timeout": 60,
-                "attempts": 6,
             },
             "sample": {"method": "ces", "budget": 40, "candidates": 20},
             "output": output,
@@ -123,64 +110,8 @@ def _is_worker(pid: str) -> bool:
         return False
 
 
-@dataclass
-class Door:
-    """What serves the pool of the audits, and the faults of it and of the audits' own storage."""
-
-    proxy: FaultyProxy
-    pool: dict[str, Any]
-    google: str | None = None  # address of Google's storage
-    catalog: CatalogServer | None = None
-
-    def draw(self, seed: int, share: float) -> None:
-        """Begin another sequence of faults."""
-        self.proxy.draw(seed, share)
-        if self.google is not None:
-            set_faults(self.google, share)
-        if self.catalog is not None:
-            self.catalog.random, self.catalog.share = random.Random(seed), share
-
-    def met(self) -> Counter[str]:
-        """How often each fault was met so far."""
-        found = self.proxy.met.copy()
-        found["503 of Google"] = 0 if self.google is None else set_faults(self.google, 0)
-        found["503 of the catalog"] = 0 if self.catalog is None else self.catalog.met
-        return found
-
-
-DOORS = ("s3", "gs", "rest")
-
-
-def _door(kind: str, home: Path, server: LocalS3, proxy: FaultyProxy, stack: ExitStack) -> Door:
-    """Fill a pool behind a door, and lead this process, and all that it starts, there."""
-    pictures = [(f"{i:03d}.png", picture(i)) for i in range(NUM_IMAGES)]
-    if kind == "s3":
-        open_store("s3://scans/pool").write_many(pictures)
-        return Door(proxy, {"uri": "s3://scans/pool/", "format": "images"})
-    if kind == "gs":
-        address = stack.enter_context(gcs_server())
-        os.environ["STORAGE_EMULATOR_HOST"] = address
-        open_store("gs://lake/pool").write_many(pictures)
-        return Door(proxy, {"uri": "gs://lake/pool", "format": "images"}, google=address)
-    keys = {"s3.endpoint": server.endpoint, "s3.access-key-id": server.access_key}
-    keys |= {"s3.secret-access-key": server.secret_key}
-    os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "when_required"  # for rclone, as a writer
-    own = SqlCatalog("own", uri=f"sqlite:///{home}/catalog.db", warehouse="s3://scans/warehouse", **keys)
-    own.create_namespace("db")
-    rows = pa.table({"id": [key for key, _ in pictures], "image": [data for _, data in pictures]})
-    table = own.create_table("db.scans", rows.schema)
-    for start in range(0, NUM_IMAGES, SHARD_SIZE):
-        table.append(rows.slice(start, SHARD_SIZE))
-    catalog = CatalogServer(lambda: (server.access_key, server.secret_key, 240), proxy.endpoint, own)
-    stack.enter_context(catalog)
-    for name, value in (("TYPE", "rest"), ("URI", catalog.endpoint), ("TOKEN", catalog.token)):
-        os.environ[f"PYICEBERG_CATALOG__LAKE__{name}"] = value
-    pool = {"format": "iceberg", "catalog": "lake", "table": "db.scans", "columns": {"id": "id", "image": "image"}}
-    return Door(proxy, pool, catalog=catalog)
-
-
 @contextmanager
-def open_site(kind: str = "s3", nodes: int = 2) -> Iterator[Site]:
+def open_site(nodes: int = 2) -> Iterator[Site]:
     """Start the servers; everything ends, and is deleted, with the block."""
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opacc-chaos-")))
@@ -190,16 +121,17 @@ def open_site(kind: str = "s3", nodes: int = 2) -> Iterator[Site]:
         server.create_bucket("scans")
         server.create_bucket("audits")
         open_store("s3://scans").write("model.safetensors", save(network().state_dict()))
-        yield stack.enter_context(_served(home, _door(kind, home, server, proxy, stack), nodes))
+        open_store("s3://scans/pool").write_many((f"{i:03d}.png", picture(i)) for i in range(NUM_IMAGES))
+        yield stack.enter_context(_served(home, proxy, nodes))
 
 
 @contextmanager
-def _served(home: Path, door: Door, nodes: int) -> Iterator[Site]:
+def _served(home: Path, proxy: FaultyProxy, nodes: int) -> Iterator[Site]:
     from ray._common.utils import reset_ray_address
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    site = Site(home, door, cluster)
+    site = Site(home, proxy, cluster)
     try:
         for _ in range(nodes):
             site.add_node()

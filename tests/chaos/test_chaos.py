@@ -27,22 +27,3 @@ def run(*arguments: str) -> str:
 def test_disturbed_audits_end_in_the_bytes_of_an_undisturbed_one() -> None:
     """Kills and SIGTERM of driver and actor, a hang, a node that is lost; storage that fails; by fixed seeds."""
     assert "6 runs, seeds 0 to 5: 6 ended in the undisturbed bytes." in run("chaos", "6", "0")
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("door", ["gs", "rest"])
-def test_a_pool_behind_another_door_is_read_in_spite_of_faults(door: str) -> None:
-    assert "2 runs, seeds 0 to 1: 2 ended in the undisturbed bytes." in run("chaos", "2", "0", door)
-
-
-@pytest.mark.processes
-def test_a_command_survives_the_loss_of_any_part_of_its_own_ray() -> None:
-    assert run("chaos.lost_processes", "1", "0").count('"same": true') == 6
-
-
-@pytest.mark.processes
-def test_actor_pool_grows_and_shrinks_with_the_cluster() -> None:
-    said = run("chaos.growth")
-    assert "the cluster has room for 2 actors; 1 more start" in said
-    assert "an actor was lost" in said
-    assert "extract: 12 of 12 shards" in said

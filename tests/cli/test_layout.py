@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from opacc_ray.cli.terminal import NEXT, is_styled, terminal_text
-from opacc_ray.report.facts import Column, Fact, Table
+from opacc_ray.cli.terminal import is_styled, terminal_text
+from opacc_ray.report.facts import Column, Fact, Table, next_fact
 
 TABLE = Table([Column("id"), Column("labels", "n")], [("カメラ4", "7"), ("a", "120")])
 
@@ -38,7 +38,7 @@ def test_control_characters_of_others_are_escaped() -> None:
 
 
 def test_styles_keep_the_text() -> None:
-    facts = [Fact("accuracy", "68.2 %", "result"), Fact("warning", "no", "warning"), Fact(NEXT, "opacc report x")]
+    facts = [Fact("accuracy", "68.2 %", "result"), Fact("warning", "no", "warning"), next_fact("opacc report x")]
     styled = terminal_text(facts, styled=True)
     assert "\x1b[1m68.2 %\x1b[0m" in styled
     assert styled.endswith("next: opacc report x\x1b[0m")

@@ -1,7 +1,6 @@
 """`opacc runs`: what is listed of an output, what of a run is removed, and why a run failed."""
 
 import json
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,19 @@ import pytest
 import small_model
 from audited_run import label, write_features, write_pool
 from extracting_here import extracting_here
-from safetensors.torch import save
-from small_model import trained
-from small_pictures import picture
+from picture_audits import write_scans
+from small_spec import small_spec
 
 from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit.status import RemovedRun, RunList, read_failure, remove_run, status
+from opacc_ray.audit.status import read_failure, status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.extensions.outputs import outputs
+from opacc_ray.extensions.outputs.outputs import Removed, RunList, remove_runs
 from opacc_ray.runs.commit_log import Happening
 from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.run import Run
-from opacc_ray.spec import parse_spec
+from opacc_ray.spec import Spec, parse_spec
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_run_with_labels_is_not_removed_unless_forced(home: Path, capsys: pyte
     assert files_of(home) == before
     code, out, _ = asked(capsys, "remove", run.uri, "--force", "--json")
     assert code == 0
-    done = RemovedRun.from_dict(json.loads(out), "stdout")
+    [done] = Removed.from_dict(json.loads(out), "stdout").runs
     own = {path for path in before if Path(run.uri) in path.parents}
     assert (done.files, done.label_files) == (len(own) - 1, 1)
     assert done.kept == [f"{run.uri}/notes.txt"]
@@ -146,18 +146,22 @@ def test_a_removal_that_was_interrupted_says_so_and_may_be_repeated(
 
 
 def test_a_run_is_not_removed_beside_another_command_in_silence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = write_run(home, "shop-1", labels=0)
-    head, slow = run.head, Run.open(run.uri)
-    ids = slow.read_selection(1).ids
-    label(run, ids[:1])
-    with pytest.raises(SpecError, match="was used meanwhile, so it is kept"):
-        remove_run(run.uri, force=True, head=head)
+    run, found = write_run(home, "shop-1", labels=0), outputs._found
+    slow, ids = Run.open(run.uri), run.read_selection(1).ids
+
+    def found_before_labels(*given: Any) -> Any:
+        result = found(*given)
+        label(run, ids[:1])
+        return result
+
     with monkeypatch.context() as patched:
-        patched.setattr("opacc_ray.audit.status.LABELS", re.compile("nothing"))  # as if they came after it was listed
-        with pytest.raises(SpecError, match="has 1 file of labels, which would also be deleted"):
-            remove_run(run.uri)
+        patched.setattr(outputs, "_found", found_before_labels)
+        with pytest.raises(SpecError, match="was used meanwhile, so it is kept"):
+            remove_runs(run.uri)
+    with pytest.raises(SpecError, match="has 1 file of labels, which would also be deleted"):
+        remove_runs(run.uri)
     assert slow.commits == run.commits
-    remove_run(run.uri, force=True)
+    remove_runs(run.uri, force=True)
     with pytest.raises(DataError, match="was removed by `opacc runs remove` meanwhile, so nothing was done"):
         slow.log.append(lambda _: Happening([Stated(value=0.5)]))
     assert not run.store.list("log/")
@@ -171,27 +175,16 @@ def test_a_failure_that_is_deleted_while_it_is_read_is_none(home: Path, monkeypa
     assert read_failure(run) is None
 
 
-def spec_of(home: Path, **sections: Any) -> Any:
-    if not (home / "small").exists():
-        (home / "small").mkdir()
-        for i in range(20):
-            (home / "small" / f"{i:03d}.png").write_bytes(picture(i))
-        (home / "model.safetensors").write_bytes(save(trained().state_dict()))
-    content = {
-        "name": "first",
-        "pool": {"uri": f"{home}/small", "format": "images"},
-        "model": {"factory": "small_model:network", "weights": f"{home}/model.safetensors"},
-        "transform": "small_pictures:to_input",
-        "extract": {"shard_size": 10},
-        "sample": {"method": "srs", "budget": 8},
-        "output": f"{home}/audits",
-    }
-    return parse_spec(content | sections, "spec")
+def spec_of(home: Path, **sections: Any) -> Spec:
+    if not (home / "pool").exists():
+        write_scans(home, 20)
+    given = {"name": "first", "sample": {"method": "srs", "budget": 8}} | sections
+    return parse_spec(small_spec(str(home), f"{home}/audits", **given), "spec")
 
 
 def test_features_that_runs_share_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with extracting_here():
-        first, second = verbs.run(spec_of(tmp_path)), verbs.run(spec_of(tmp_path, name="second"))
+        first, second = verbs.first_round(spec_of(tmp_path)), verbs.first_round(spec_of(tmp_path, name="second"))
     before = files_of(tmp_path / "audits" / "features")
     digest = first.features.uri.rpartition("/")[2]
     code, out, _ = asked(capsys, "remove", first.uri)
@@ -201,7 +194,7 @@ def test_features_that_runs_share_are_kept(tmp_path: Path, capsys: pytest.Captur
     ]
     assert not Path(first.uri).exists()
     code, out, _ = asked(capsys, "remove", second.uri)
-    assert f"to delete them: opacc features remove {tmp_path}/audits {digest}\n" in out
+    assert f"features {digest}, which no other run uses: opacc runs remove {tmp_path}/audits --unused-features" in out
     assert files_of(tmp_path / "audits" / "features") == before
 
 
@@ -218,7 +211,7 @@ def test_a_run_that_failed_says_when_and_why_until_it_succeeds(
     with extracting_here(), monkeypatch.context() as patch:
         patch.setattr(small_model, "network", broken)
         with pytest.raises(DataError, match="no weights today") as raised:
-            verbs.run(spec)
+            verbs.first_round(spec)
     [entry] = RunList.from_dict(json.loads(asked(capsys, f"{tmp_path}/audits", "--json")[1]), "stdout").runs
     run = Run.open(entry.run)
     found = status(run)
@@ -235,6 +228,6 @@ def test_a_run_that_failed_says_when_and_why_until_it_succeeds(
     assert f"failed    `opacc status` reports why: {run.uri}" in said
     assert f"failed    {run.name}: another run of its spec" in asked(capsys, f"{tmp_path}/audits")[1]
     with extracting_here():
-        verbs.run(spec)
+        verbs.first_round(spec)
     assert status(run).failure is None
     assert status(run).waits_for == "8 labels"

@@ -7,11 +7,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 from golden_run import copy_golden_run
+from write_schemas import kinds, schemas
 
 from opacc_ray.audit import accuracy
 from opacc_ray.audit.status import status
-from opacc_ray.cli.document_kinds import kinds, schemas
-from opacc_ray.cli.main import main
 from opacc_ray.runs.run import Run
 
 ROOT = Path(__file__).parents[2]
@@ -27,13 +26,6 @@ def test_committed_schemas_are_current(name: str, made: dict[str, bytes]) -> Non
     """Editors read them from the repository; `make docs-site` generates the others."""
     committed = (ROOT / "docs" / "schemas" / name).read_bytes()
     assert committed == made[name], "write them again: make docs-pages"
-
-
-def test_command_writes_them(made: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schemas", str(tmp_path), "--json"]) == 0
-    written = json.loads(capsys.readouterr().out)
-    assert sorted(Path(uri).name for uri in written["files"]) == sorted(made)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == made
 
 
 def test_every_kind_of_document_has_a_schema() -> None:

@@ -21,6 +21,8 @@ def test_accuracy_stays_in_its_interval(value: float, text: tuple[str, str]) -> 
 def test_difference_has_a_sign_unless_it_rounds_to_zero() -> None:
     assert change(estimate(0.1, low=-0.05, high=0.2)) == ("+10.0 points", "-5.0 to +20.0")
     assert change(estimate(0.0, low=0.0, high=0.0)) == ("0.0 points", "0.0 to 0.0")
+    assert change(estimate(-0.0004, low=-0.1006, high=0.1)) == ("0.0 points", "-10.1 to +10.0")
+    assert change(estimate(0.0004, low=-0.1, high=0.1), "mean cost") == ("0.000", "-0.100 to +0.100")
     assert change(estimate(0.1, low=-0.05, high=0.2), "mean score") == ("+10.0 points", "-5.0 to +20.0")
     assert change(estimate(0.1, low=-0.05, high=0.2), "kappa") == ("+0.100", "-0.050 to +0.200")
 
@@ -44,7 +46,7 @@ def estimate(value: float, **ends: Any) -> StatedEstimate:
         value=value,
         standard_error=0.02,
         level=0.95,
-        interval="Wilson",
+        method="Wilson",
         n=50,
         design_based=True,
         reason=None,
@@ -58,9 +60,9 @@ def test_a_budget_of_a_file_ends_with_the_command_that_reads_it_so(
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"{i},{i % 2},0.8,{int(i % 3 > 0)}\n" for i in range(300))
     Path("own.csv").write_text(f"sku,guess,sure,gpt\n{rows}")
-    read_by = ["--columns", "id=sku,prediction=guess,confidence=sure", "--judges", "gpt"]
+    read_by = ["--columns", "id=sku,prediction=guess,confidence=sure,judges=gpt"]
     assert main(["budget", "own.csv", "--until", "0.1", *read_by]) == 0
     *_, step = capsys.readouterr().out.splitlines()
     words = step.removeprefix("next: opacc ").split()
-    assert words[:6] == ["audit", "own.csv", *read_by]
-    assert (words[6], words[8:]) == ("--budget", ["--until", "±0.1"])
+    assert words[:4] == ["audit", "own.csv", *read_by]
+    assert (words[4], words[6:]) == ("--budget", ["--until", "±0.1"])

@@ -41,12 +41,6 @@ def with_model(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[
 
 
 @pytest.mark.usefixtures("ray_cluster")
-def test_two_shards_go_to_two_actors(with_model: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    extracted(with_model("noted", {}, shard_size=60, batch_size=60))
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-@pytest.mark.usefixtures("ray_cluster")
 def test_shard_that_hangs_is_given_to_another_actor(
     with_model: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -75,7 +69,7 @@ def test_an_idle_actor_is_given_a_copy_of_the_slowest_shard(
 def test_an_actor_whose_machine_is_taken_back_ends_cleanly(
     with_model: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    content = with_model("noted", {"seconds": 0.3}, actors=1, attempts=1)
+    content = with_model("noted", {"seconds": 0.3}, actors=1)
     run, stages = verbs.start(parse_spec(content, "spec"))
 
     def take_back(done: int, _: int) -> None:
@@ -93,11 +87,9 @@ def test_an_actor_whose_machine_is_taken_back_ends_cleanly(
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_shard_that_always_hangs_is_named(with_model: Callable[..., dict[str, Any]]) -> None:
-    content = with_model("spoiled", {"how": "hang", "times": 9}, shard_timeout=8, attempts=2, actors=1)
-    message = (
-        r"part-000005 \(050\.png \.\. 059\.png\) failed 2 times, last with: nothing was finished for 8 s: an example "
-    )
-    message += r"hangs \(part-000005 was at '050\.png' \.\. '057\.png'\)"
+    content = with_model("spoiled", {"how": "hang", "times": 9}, shard_timeout=8, actors=1)
+    message = r"part-000005 \(050\.png \.\. 059\.png\) failed 3 times, last with: nothing was finished for 8 s: an "
+    message += r"example hangs.* so repair or remove 055\.png, at which alone it fails"
     with pytest.raises(ClusterError, match=message):
         extracted(content)
 
@@ -118,16 +110,9 @@ def test_memory_that_runs_out_costs_a_try(
 
 
 @pytest.mark.usefixtures("ray_cluster")
-def test_memory_that_always_runs_out_names_the_shard_and_the_fix(with_model: Callable[..., dict[str, Any]]) -> None:
-    message = r"part-000005 .* failed 3 times, last with: memory ran out; lower extract\.batch_size"
-    with pytest.raises(ClusterError, match=message):
-        extracted(with_model("spoiled", {"how": "memory", "times": 9}, actors=1))
-
-
-@pytest.mark.usefixtures("ray_cluster")
-def test_an_example_that_takes_more_memory_than_allowed_is_named(with_model: Callable[..., dict[str, Any]]) -> None:
-    content = with_model("spoiled", {"how": "eat", "times": 99}, actors=1, attempts=1, shard_memory=2)
-    message = r"part-000005 .* failed 1 times, last with: memory ran out; .* so repair or remove 055\.png, at"
+def test_an_example_that_always_takes_too_much_memory_is_named(with_model: Callable[..., dict[str, Any]]) -> None:
+    content = with_model("spoiled", {"how": "memory", "times": 99}, actors=1)
+    message = r"part-000005 .* failed 3 times, last with: memory ran out; .* so repair or remove 055\.png, at"
     with pytest.raises(ClusterError, match=message):
         extracted(content)
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 from small_pictures import picture
 
-from opacc_ray.errors import StorageError
 from opacc_ray.lake.store_uris import open_store
 
 TESTS = Path(__file__).parents[1]
@@ -25,19 +23,6 @@ mount -o remount,size=50m full
 "$0" -m opacc_ray run spec.yaml
 cp -r full copy
 """
-
-
-def test_a_file_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
-    store, before = open_store(str(tmp_path)), resource.getrlimit(resource.RLIMIT_FSIZE)
-    store.write("a", b"before")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    try:
-        with pytest.raises(StorageError, match=r"cannot write .*/a: "):
-            store.write("a", bytes(5000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert os.listdir(tmp_path) == ["a"]
-    assert store.read("a") == b"before"
 
 
 @pytest.mark.slow

@@ -45,10 +45,9 @@ def test_an_actor_killed_for_memory_costs_its_shards_one_try(
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(content))
     plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     limits = {"RAY_memory_usage_threshold": f"{limit / total:.4f}", "RAY_memory_monitor_refresh_ms": "100"}
+    paths = {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
     command = [sys.executable, "-m", "opacc_ray", "run", "spec.yaml", "--json"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=plain | limits | {"PYTHONPATH": str(TESTS)}, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=tmp_path, env=plain | limits | paths, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "kills").iterdir()} == {"load", "run"}
     assert done.stderr.count("an actor was lost while it loaded the model; it is replaced") == 1

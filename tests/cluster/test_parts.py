@@ -11,8 +11,8 @@ import pytest
 from synthetic_run import write_synthetic
 
 from opacc_ray.audit import verbs
-from opacc_ray.cluster import parts as parts_module
-from opacc_ray.cluster.parts import ActorParts, hold
+from opacc_ray.cluster import tasks
+from opacc_ray.cluster.tasks import ActorParts, hold
 from opacc_ray.errors import ClusterError, DataError
 from opacc_ray.extract.feature_files import Features, StoredParts
 from opacc_ray.extract.feature_set import make_index
@@ -88,7 +88,7 @@ def test_actor_that_dies_comes_back_with_its_features(held: ActorParts, tmp_path
 
 
 def test_actor_that_always_dies_is_an_error(features: Features, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts_module, "RESTARTS", 0)
+    monkeypatch.setattr(tasks, "RESTARTS", 0)
     with hold(features, NAMES) as parts, pytest.raises(ClusterError, match="died 1 time: "):
         View(parts).map(_die)
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
 
-from opacc_ray.cluster import poison
+from opacc_ray.cluster import actor_pool
 from opacc_ray.lake.examples import Columns, Piece, Rules, Shard
 from opacc_ray.lake.formats.parquet import batches
 from opacc_ray.lake.logical_schema import place
@@ -44,12 +44,12 @@ def units(part: Shard) -> list[Any]:
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     def get(answer: Exception | None, timeout: float) -> None:
-        assert timeout >= poison.LEAST_SECONDS
+        assert timeout >= actor_pool.LEAST_SECONDS
         if answer is not None:
             raise answer
 
-    monkeypatch.setattr(poison.ray, "get", get)
-    monkeypatch.setattr(poison.ray, "kill", lambda worker: None)
+    monkeypatch.setattr(actor_pool.ray, "get", get)
+    monkeypatch.setattr(actor_pool.ray, "kill", lambda worker: None)
 
 
 OUT_OF_MEMORY = RayTaskError("try_shard", "Traceback", MemoryError("1 TiB"))
@@ -59,20 +59,20 @@ OUT_OF_MEMORY = RayTaskError("try_shard", "Traceback", MemoryError("1 TiB"))
 @pytest.mark.parametrize("place", range(13))
 def test_the_file_that_fails_is_found_in_few_steps(place: int, error: Exception) -> None:
     workers = Workers({f"{place:02d}.png"}, error)
-    assert poison.find_poison(Shard(3, FILES), workers, 60) == f"{place:02d}.png"
+    assert actor_pool.find_poison(Shard(3, FILES), workers, 60) == f"{place:02d}.png"
     assert workers.started <= 5
 
 
 @pytest.mark.parametrize("unit", units(ROWS))
 def test_the_row_that_fails_is_found(unit: tuple[str, int]) -> None:
-    found = poison.find_poison(ROWS, Workers({unit}, ActorDiedError()), 60)
+    found = actor_pool.find_poison(ROWS, Workers({unit}, ActorDiedError()), 60)
     assert found == f"{unit[0]}, row or row group {unit[1]}"
 
 
 def test_nothing_is_blamed_that_does_not_fail_alone() -> None:
     workers = Workers(set(), ActorDiedError())
-    assert poison.find_poison(Shard(3, FILES), workers, 60) is None
-    assert poison.find_poison(Shard(3, FILES[:1]), workers, 60) is None
+    assert actor_pool.find_poison(Shard(3, FILES), workers, 60) is None
+    assert actor_pool.find_poison(Shard(3, FILES[:1]), workers, 60) is None
 
 
 def test_halves_have_the_rows_of_the_whole(tmp_path: Path) -> None:
@@ -89,5 +89,5 @@ def test_halves_have_the_rows_of_the_whole(tmp_path: Path) -> None:
         ]
         return [(row, x) for rows, values in found for row, x in zip(rows.tolist(), values.to_pylist(), strict=True)]
 
-    first, second = poison._halves(whole)
+    first, second = actor_pool._halves(whole)
     assert read(first) + read(second) == read(whole) == [(i, i) for i in range(7, 50) if i not in (9, 29, 45)]

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import opacc_ray as opacc
-from opacc_ray.cluster.parts import ActorParts
+from opacc_ray.cluster.tasks import ActorParts
 from opacc_ray.extract.feature_files import FeatureFile, Features
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import METHODS
+from opacc_ray.samplers.select import select
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -61,7 +62,7 @@ def audit(view: View | opacc.Pool, method: str, **parameters: Any) -> list[dict[
     """Two rounds, the second after the labels of the first."""
     first = opacc.select(view, method, 40, seed=9, **parameters)
     labels = (first.index % 5 > 0).astype(float)
-    second = opacc.select(view, method, 40, seed=9, previous=[(first, labels)], **parameters)
+    second = select(view, method, 40, seed=9, previous=[(first, labels)], **parameters)
     return [first.to_dict(), second.to_dict()]
 
 

@@ -10,7 +10,7 @@ import pytest
 from small_pictures import picture
 
 from opacc_ray.audit import verbs
-from opacc_ray.cluster.tasks import refuse_unseen
+from opacc_ray.cluster.tasks import refuse_unfit
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
@@ -35,13 +35,15 @@ def test_path_that_workers_do_not_see_is_refused(spec: Callable[..., dict[str, A
     content = spec(sample={"method": "srs", "budget": 5})
     content |= {"output": private} if key == "output" else {"pool": {"uri": private, "format": "images"}}
     name = "output" if key == "output" else "pool.uri"
-    with pytest.raises(StorageError, match=rf"^{name}: there is no {private}\S* for the worker on [\d.]+; put it on"):
-        verbs.run(parse_spec(content, "spec"))
+    with pytest.raises(
+        StorageError, match=rf"^{name}: there is no {private}\S* for the worker on \S+ \([\d.]+\); put it on"
+    ):
+        verbs.first_round(parse_spec(content, "spec"))
 
 
 def test_path_that_all_see_is_fine(tmp_path: Path) -> None:
-    refuse_unseen({"pool.uri": str(tmp_path)})
-    refuse_unseen({})
+    refuse_unfit({"pool.uri": str(tmp_path)})
+    refuse_unfit({})
 
 
 def test_relative_paths_mean_the_drivers_folder(
@@ -51,7 +53,7 @@ def test_relative_paths_mean_the_drivers_folder(
     monkeypatch.chdir(tmp_path)
     pool, model = {"uri": "pool", "format": "images"}, {"function": "numpy_model:random"}
     content = spec(pool=pool, model=model, sample={"method": "srs", "budget": 5}, output="runs")
-    run = verbs.run(parse_spec(content, "spec"))
+    run = verbs.first_round(parse_spec(content, "spec"))
     assert run.spec.pool.uri == str(tmp_path / "pool")
     assert run.uri.startswith(str(tmp_path / "runs"))
     assert len(Run.open(run.uri).finished_shards()) == 2

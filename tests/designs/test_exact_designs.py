@@ -8,8 +8,8 @@ import pytest
 from oracles import cube
 from oracles import neyman as reference
 
+from opacc_ray.designs.draw_probability import RaoHartleyCochran
 from opacc_ray.designs.inclusion_probability import InclusionProbability, inclusion_probabilities
-from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
 
 POOLS = [(6, 2, 1), (7, 3, 2), (8, 3, 3), (8, 4, 4)]
 """N, n and a seed."""

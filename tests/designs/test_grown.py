@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from opacc_ray.designs import read_design
-from opacc_ray.designs.grown import Grown
-from opacc_ray.designs.inclusion_probability import inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import Grown, inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.estimators.design_based import design_based_estimate
+from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.selection import Selection
 
 N, OLD_SIZE, GONE, NUM = 1500, 1200, 150, (90, 30)
@@ -63,7 +62,7 @@ def test_estimates_are_unbiased_and_intervals_hold(pool: tuple[np.ndarray, np.nd
         selection = Selection(
             "neyman", {}, 0, design.population, np.arange(len(places)), tuple(map(str, places)), design
         )
-        found.append(design_based_estimate(selection, 1 - failure[places], 0.95))
+        found.append(estimate_outcomes(selection, 1 - failure[places]))
     values = np.array([item.value for item in found])
     covers = np.mean([item.low <= truth <= item.high for item in found])
     stated = np.mean([item.standard_error**2 for item in found])

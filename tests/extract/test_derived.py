@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from opacc_ray.extract import derived as derived_module
-from opacc_ray.extract.derived import Derived
+from opacc_ray.extract import feature_files
+from opacc_ray.extract.feature_files import Derived
 from opacc_ray.lake.store_uris import open_store
 
 RNG = np.random.default_rng(0)
@@ -34,7 +34,7 @@ def kept_in(folder: Path, digests: Sequence[str | None] = ("a", "b")) -> Derived
 def test_numbers_come_back_bit_for_bit_however_they_are_cut(
     values: np.ndarray, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(derived_module, "ROWS", rows)
+    monkeypatch.setattr(feature_files, "ROWS", rows)
     kept_in(tmp_path).keep("it", 50, iter(np.split(values, [13, 30])))
     assert len(list(tmp_path.iterdir())) == -(-50 // rows)
     found = list(kept_in(tmp_path).recall("it", np.array([0, 1, 25, 50])))
@@ -85,12 +85,3 @@ def test_texts_come_back_and_are_lost_if_they_are_cut_short(tmp_path: Path) -> N
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-20])
     assert kept_in(tmp_path).recall_texts("id") is None
-
-
-def test_whole_numbers_take_little_more_than_their_spread(tmp_path: Path) -> None:
-    """Six normal columns around means far from 0: their entropy is log2 of the standard deviation and 2.05 bits."""
-    values = RNG.normal(RNG.normal(0, 2.0**34, 6), 2.0**32, (20_000, 6)).astype(np.int64)
-    kept = Derived(open_store(str(tmp_path)), 20_000, lambda name: ["a"])
-    kept.keep("it", 20_000, iter([values]))
-    [path] = tmp_path.iterdir()
-    assert 34.0 < path.stat().st_size * 8 / values.size < 35.0

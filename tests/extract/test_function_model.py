@@ -35,8 +35,11 @@ def test_function_returns_the_outputs_of_the_module(function: str) -> None:
     assert found.output.dtype == np.float32
 
 
-def test_arguments_go_to_the_function() -> None:
-    assert np.allclose(of("both", scale=2.0)(BATCH).output, 2 * of("both")(BATCH).output)
+def test_rows_of_a_batch_of_two_are_no_pair() -> None:
+    rows = [[[9.0, 0.0], [0.0, 9.0]], [[9.0, 0.0, 1.0], [0.0, 9.0, 1.0]]]
+    for given in rows:
+        found = of("answered", rows=given)(BATCH[:2])
+        assert (found.hidden, found.output.tolist()) == (None, given)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.content_digest import hub_of
 from opacc_ray.extract.torch_model import Model
-from opacc_ray.extract.weights import create
 from opacc_ray.spec import ModelSpec, parse_spec
 
 BATCH = np.random.default_rng(0).random((2, 3, 32, 32), dtype=np.float32)
@@ -25,12 +23,6 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config = ResNetConfig(num_labels=5, embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
     ResNetForImageClassification(config).save_pretrained(tmp_path / "model")
     return tmp_path / "model"
-
-
-def test_names_of_library_models_are_recognised() -> None:
-    assert hub_of("timm:resnet18") == ("timm", "resnet18")
-    assert hub_of("hf:microsoft/resnet-18") == ("hf", "microsoft/resnet-18")
-    assert hub_of("mypkg.models:net") is None
 
 
 @pytest.mark.slow
@@ -59,20 +51,6 @@ def test_a_name_that_is_not_there_is_one_sentence(published: Path, tmp_path: Pat
     with pytest.raises(DataError, match=r"model.factory 'hf:.*none' cannot be made .*; check its name") as caught:
         Model(ModelSpec(factory=f"hf:{tmp_path}/none"), "cpu")
     assert "\n" not in str(caught.value)
-
-
-def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "timm", None)
-    with pytest.raises(SpecError, match=r"needs timm, which cannot be imported .*; pip install 'opacc_ray\[timm\]'"):
-        create("timm", "resnet18", {}, pretrained=False)
-
-
-def test_timm_makes_the_named_model() -> None:
-    pytest.importorskip(
-        "timm", reason="timm needs a torchvision that fits torch's build", exc_type=(ImportError, RuntimeError)
-    )
-    found = Model(ModelSpec(factory="timm:resnet10t", weights=None, arguments={"num_classes": 3}), "cpu")
-    assert found(BATCH).output.shape == (2, 3)
 
 
 def content(**model: object) -> dict[str, object]:

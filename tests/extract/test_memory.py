@@ -23,7 +23,7 @@ folder, readers = Path(sys.argv[1]), int(sys.argv[2])
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) << 10
 spec = spec_of(folder, transform="small_model:fit", pool={"uri": str(folder / "warm"), "format": "images"})
-extract(spec, folder, readers)
+extract(spec, folder / "first", readers)
 before = peak()
 extract(spec_of(folder, transform="small_model:fit"), folder, readers)
 print(peak() - before)

@@ -49,25 +49,6 @@ def test_default_layer_is_the_input_of_the_linear_that_is_called_last() -> None:
     assert np.allclose(expected.detach().numpy(), activations.output)
 
 
-def test_named_layer_is_its_output() -> None:
-    wrapped = model("small_model:network", hidden_layer="first")
-    expected = network().first(torch.from_numpy(BATCH).flatten(1)).detach().numpy()
-    assert np.array_equal(wrapped(BATCH).hidden, expected)
-    assert (expected < 0).any()  # before the ReLU
-
-
-def test_channels_of_a_convolution_are_averaged_over_positions() -> None:
-    torch.manual_seed(0)
-    wrapped = model(f"{__name__}:Convolutional", hidden_layer="convolution")
-    whole = wrapped.module.convolution(torch.from_numpy(BATCH))
-    assert np.allclose(wrapped(BATCH).hidden, whole.mean((2, 3)).detach().numpy(), atol=1e-6)
-
-
-def test_wrong_layer_lists_the_ones_there_are() -> None:
-    with pytest.raises(DataError, match=r"no layer 'fc'; it has classifier, neck, convolution, dropout"):
-        model(f"{__name__}:Convolutional", hidden_layer="fc")
-
-
 def test_no_linear_asks_for_a_name() -> None:
     with pytest.raises(DataError, match=r"no Linear layer .* name one of its layers: 0, 1"):
         model(f"{__name__}:no_linear")
@@ -166,36 +147,6 @@ class TestCoveredLayers:
         self.model = Model(ModelSpec(factory=factory), "cpu", coverage=CoverageSpec(**coverage))
         return list(self.model(BATCH).layers)
 
-    def test_default_is_every_layer_with_weights_that_is_called(self) -> None:
-        layers = self.layers(f"{__name__}:Convolutional")
-        assert [layer.shape for layer in layers] == [(5, 3), (5, 12), (5, 4)]  # classifier, neck, convolution
-        assert np.array_equal(layers[0], self.model(BATCH).output)
-        assert len(self.layers(f"{__name__}:Unused")) == 2
-
-    def test_none_unless_asked_for(self) -> None:
-        assert model(f"{__name__}:Convolutional")(BATCH).layers == ()
-
-    def test_named_ones_are_in_the_order_of_their_names(self) -> None:
-        layers = self.layers(f"{__name__}:Convolutional", layers=["convolution", "dropout"])
-        assert [layer.shape for layer in layers] == [(5, 4), (5, 12)]
-
-    @pytest.mark.parametrize(("channels", "reduce"), [("mean", torch.mean), ("max", torch.amax)])
-    def test_channels_are_reduced_over_positions(self, channels: str, reduce) -> None:
-        (layer,) = self.layers(f"{__name__}:Convolutional", layers=["convolution"], channels=channels)
-        whole = self.model.module.convolution(torch.from_numpy(BATCH))
-        assert np.allclose(layer, reduce(whole, (2, 3)).detach().numpy(), atol=1e-6)
-
-    def test_neurons_of_a_sequence_are_the_last_dimension(self) -> None:
-        (layer,) = self.layers(f"{__name__}:Odd", layers=["token"])
-        whole = self.model.module.token(self.model.module.embed(torch.from_numpy(BATCH)).flatten(2).mT)
-        assert whole.shape == (5, 4, 5)
-        assert np.allclose(layer, whole.mean(1).detach().numpy(), atol=1e-6)
-
-    def test_next_layer_that_works_in_place_changes_nothing(self) -> None:
-        (layer,) = self.layers(f"{__name__}:Odd", layers=["first"])
-        assert (layer < 0).any()
-        assert (model(f"{__name__}:Odd", hidden_layer="first")(BATCH).hidden < 0).any()
-
     @pytest.mark.parametrize(
         ("factory", "layers", "message"),
         [
@@ -218,13 +169,6 @@ def plain() -> torch.nn.Module:
 
 
 class TestWeights:
-    def test_state_dict_of_torch(self, tmp_path) -> None:
-        torch.manual_seed(1)
-        weights = Net().state_dict()
-        torch.save({"state_dict": weights}, tmp_path / "net.pt")
-        wrapped = model("small_model:network", weights=str(tmp_path / "net.pt"))
-        assert torch.equal(wrapped.module.last.weight, weights["last.weight"])
-
     def test_nothing_in_a_file_is_run(self, tmp_path) -> None:
         class Attack:
             def __reduce__(self):
@@ -258,36 +202,6 @@ class TestWeights:
         assert loaded.note == f"the weights were read without the prefix {prefix!r} that all of their keys have"
         torch.save(weights, tmp_path / "net.pt")
         assert model("small_model:network", weights=str(tmp_path / "net.pt")).note is None
-
-    @pytest.mark.parametrize(
-        ("state", "why"),
-        [
-            (
-                {f"layer{i}.conv.weight": torch.ones(1) for i in range(60)},
-                "4 of 4 keys are missing (first.weight, first.bias, …), 60 of 60 keys are unknown to it "
-                "(layer0.conv.weight, …)",
-            ),
-            (
-                Net().state_dict() | {"last.weight": torch.ones(10, 6), "last.bias": torch.ones(10)},
-                "2 of 4 keys are of another shape (last.weight (10, 6) instead of (4, 6), last.bias (10,) instead of "
-                "(4,))",
-            ),
-            ({"first.weight": torch.ones(6, 64)}, "3 of 4 keys are missing (first.bias, last.weight, last.bias)"),
-        ],
-    )
-    def test_wrong_checkpoint_is_one_sentence_of_counts_and_three_keys(self, state, why: str, tmp_path) -> None:
-        torch.save(state, tmp_path / "net.pt")
-        with pytest.raises(DataError) as caught:
-            model("small_model:network", weights=str(tmp_path / "net.pt"))
-        assert str(caught.value) == (
-            f"model.weights: {tmp_path}/net.pt does not fit the module of small_model:network: {why}; give weights of "
-            "this model, or correct model.factory and model.arguments"
-        )
-
-    def test_other_digest(self, tmp_path) -> None:
-        torch.save(Net().state_dict(), tmp_path / "net.pt")
-        with pytest.raises(DataError, match="has digest"):
-            model("small_model:network", weights=str(tmp_path / "net.pt"), sha256="0" * 64)
 
 
 @pytest.mark.gpu

@@ -27,17 +27,6 @@ def test_logits_and_their_softmax_say_the_same() -> None:
     assert np.array_equal(scores["output"], LOGITS)
 
 
-def test_confidence_is_the_largest_softmax_probability() -> None:
-    exponential = np.exp(LOGITS.astype(np.float64))
-    expected = (exponential / exponential.sum(axis=1, keepdims=True)).max(axis=1)
-    assert np.allclose(read(LOGITS)["confidence"], expected, rtol=1e-12)
-
-
-def test_confidence_of_huge_logits_does_not_overflow() -> None:
-    logits = np.array([[3e38, -3e38, 0], [1e4, 1e4, -1e4]], dtype=np.float32)
-    assert read(logits)["confidence"].tolist() == [1.0, 0.5]
-
-
 @pytest.mark.parametrize("threshold", [0.5, 0.2])
 def test_binary_model_has_two_classes(threshold: float) -> None:
     z = LOGITS[:, :1]
@@ -75,12 +64,6 @@ def test_regression_is_its_one_value() -> None:
 def test_output_of_another_form_is_refused(output: np.ndarray, settings: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(output, **settings)
-
-
-def test_rows_that_are_not_finite_are_left_to_the_check_of_features() -> None:
-    spoilt = SHARES.copy()
-    spoilt[3] = np.nan
-    assert np.isnan(read(spoilt, output="probabilities")["confidence"][3])
 
 
 def test_half_precision_may_miss_the_sum_by_more() -> None:

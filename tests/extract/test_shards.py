@@ -20,7 +20,6 @@ from opacc_ray.extract.shards import (
     find_repeated,
     hashes_of,
     joined,
-    not_finite,
     read_report,
     read_table,
     report_on,
@@ -30,7 +29,7 @@ from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.store_uris import Store, open_store
 
 RNG = np.random.default_rng(0)
-MACHINE = Machine(processor="a chip", capability="AVX2", torch="2.9")
+MACHINE = Machine(processor="a chip", capability="AVX2", torch="2.9", opacc="0.3.0 (code 1a)", python="3.11")
 COLUMNS = {
     "hidden": RNG.normal(size=(3, 5)).astype(np.float32),
     "confidence": RNG.random(3),
@@ -55,47 +54,6 @@ def test_shard_comes_back_as_it_was(store: Store) -> None:
         found = to_numpy(table[name])
         assert np.array_equal(found, values)
         assert found.dtype == values.dtype
-
-
-def test_file_reports_on_itself(store: Store) -> None:
-    data = encode_shard(SHARD, MACHINE)
-    report = report_on(SHARD, data, "a.parquet")
-    assert (report.num_examples, report.bad, report.machine) == (3, SHARD.bad, MACHINE)
-    assert report.widths == {"hidden": 5, "confidence": 1, "prediction": 1, "coverage": 2}
-    assert report.predicted == {0: 1, 4: 2}
-    assert report.ids == digest_of(SHARD.ids)
-    assert report.hashes is not None
-    assert report.hashes.tolist() == hashes_of(SHARD.ids).tolist()
-    assert report.size == len(data)
-    store.write("a.parquet", data)
-    assert read_report(store, "a.parquet", len(data)) == report._replace(hashes=None)
-
-
-def test_digest_of_the_footer_pins_every_byte() -> None:
-    data = encode_shard(SHARD)
-    report = report_on(SHARD, data, "a.parquet")
-    pages, footer = data[: -report.footer_size], data[-report.footer_size :]
-    assert report.sha256 == hashlib.sha256(footer).hexdigest()
-    assert hashlib.sha256(pages).hexdigest().encode() in footer
-
-
-def test_ids_made_of_keys_are_not_hashed() -> None:
-    made = SHARD._replace(own_ids=False)
-    report = report_on(made, encode_shard(made), "a.parquet")
-    assert (report.own_ids, report.hashes) == (False, None)
-
-
-def test_values_of_a_regression_are_not_counted() -> None:
-    shard = SHARD._replace(columns={"prediction": np.array([0.5, 1.0, 0.5])})
-    assert report_on(shard, encode_shard(shard), "a.parquet").predicted is None
-
-
-@pytest.mark.parametrize("columns", [{}, {"hidden": np.ones((0, 5), np.float32), "prediction": np.empty(0, int)}])
-def test_shard_of_bad_items_only_has_a_report(columns: dict[str, Any], store: Store) -> None:
-    shard = FeatureShard([], [], columns, [BadItem("d", "no image")])
-    report = report_on(shard, encode_shard(shard), "a.parquet")
-    assert (report.num_examples, report.bad) == (0, shard.bad)
-    assert report.widths == ({"hidden": 5, "prediction": 1} if columns else {})
 
 
 def test_only_the_wanted_columns_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,26 +150,6 @@ def test_invalid_report_names_the_file(said: dict[str, Any], store: Store) -> No
     store.write("part-7.parquet", sink.getvalue())
     with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features"):
         read_report(store, "part-7.parquet", len(sink.getvalue()))
-
-
-def test_file_that_lacks_a_column_is_named(store: Store) -> None:
-    store.write("part-7.parquet", encode_shard(SHARD))
-    with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features .*dsa"):
-        read_table(store, "part-7.parquet", ["dsa"], None, None)
-
-
-def test_report_reads_with_pyarrow_and_json_alone(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(encode_shard(SHARD, MACHINE))
-    said = json.loads(pq.read_metadata(tmp_path / "a.parquet").metadata[b"opacc"])
-    assert said["machine"] == {"processor": "a chip", "capability": "AVX2", "torch": "2.9"}
-    assert said["bad"] == [{"id": "d", "reason": "no image"}]
-
-
-def test_not_finite_names_rows_and_the_first_feature_of_each() -> None:
-    nan, inf = np.nan, np.inf
-    columns = {"confidence": np.array([1, 0.5, nan]), "output": np.array([[1, 2], [3, inf], [nan, 4]])}
-    assert list(not_finite(columns).items()) == [(1, "output"), (2, "confidence")]
-    assert not_finite({"prediction": np.ones(2, int), "coverage": np.ones((2, 3), np.uint8)}) == {}
 
 
 def test_batches_are_joined_if_they_are_alike() -> None:

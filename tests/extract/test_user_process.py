@@ -11,14 +11,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from small_pictures import picture
 from small_spec import small_spec
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract import user_process
-from opacc_ray.extract.user_process import call, isolated  # before the fixture that replaces it in commands
+from opacc_ray.extract import user_code
+from opacc_ray.extract.user_code import call, isolated  # before the fixture that replaces it in commands
 
 pytestmark = pytest.mark.processes
 
@@ -41,7 +40,7 @@ def printing(text: str) -> int:
 def test_what_it_prints_becomes_log_lines(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
     caplog.set_level(logging.INFO)
     assert call(printing, "hello") == call(printing, "a bar\rits last state") != os.getpid()
-    user_process._children.end()
+    user_code._children.end()
     assert [text for text in caplog.messages if text in ("hello", "its last state")] == ["hello", "its last state"]
     assert caplog.messages.count("native") == caplog.messages.count("a warning of ours") == 2
     assert capfd.readouterr() == ("", "")
@@ -53,7 +52,7 @@ def test_loggers_that_are_silent_here_are_silent_there(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(logging.getLogger("opacc_ray.here"), "level", logging.ERROR)
     call(printing, "hello")
-    user_process._children.end()
+    user_code._children.end()
     assert "hello" in caplog.messages
     assert "a warning of ours" not in caplog.messages
 
@@ -61,9 +60,9 @@ def test_loggers_that_are_silent_here_are_silent_there(
 def test_endless_output_is_shown_in_part(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     call(printing, "line\n" * 1000 + "x" * 10_000)
-    user_process._children.end()
+    user_code._children.end()
     shown = [text for text in caplog.messages if "warning" not in text]
-    assert len(shown) == user_process.MOST_LINES + 1
+    assert len(shown) == user_code.MOST_LINES + 1
     assert shown[-1] == "further output of the user's code is not shown"
 
 
@@ -116,25 +115,6 @@ def raising(error: Exception) -> None:
 def test_errors_come_back(error: Exception, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         call(raising, error)
-
-
-def test_values_come_back() -> None:
-    found = call(np.cumsum, np.arange(100_000))
-    assert found[-1] == 99_999 * 50_000
-
-
-def test_it_ends_with_the_block(tmp_path: Path) -> None:
-    child = call(os.getpid)
-    user_process._children.end()
-    assert not Path(f"/proc/{child}").exists()
-
-
-def test_without_the_block_it_is_here() -> None:
-    apart, user_process._children = user_process._children, None
-    try:
-        assert call(os.getpid) == os.getpid()
-    finally:
-        user_process._children = apart
 
 
 @pytest.mark.parametrize("function", ["chatty", "dying"])

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from golden_run import copy_golden_run, golden_run, replace_drawn
+from golden_run import copy_golden_run, drawn_file, golden_run, replace_drawn
 from PIL import Image
+from written_run import PREDICTION, write_run
 
-from fuzz import mutants
+from fuzz import label_mutants, mutants
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import OpaccError
+from opacc_ray.labels import label_actions
 from opacc_ray.selection import Selection
 
 SECONDS = 10
@@ -67,7 +70,6 @@ def spec(folder: Path, **changes: Any) -> dict[str, Any]:
         "model": {"factory": "small_model:network", "arguments": {}, "classes": ["a", "b", "c", "d"]},
         "extract": {"batch_size": 8, "shard_size": 10, "features": ["hidden", "confidence"], "actors": "auto"},
         "sample": {"method": "css", "budget": 1, "fractions": [0.5, 0.5], "allocation": [0.5, 0.5]},
-        "manifest": {"formats": ["jsonl"]},
         "output": str(folder / "runs"),
     } | changes
 
@@ -95,7 +97,7 @@ def of_a_run(rng: random.Random, folder: Path) -> Outcome:
     if rng.random() < 0.5:
         (run / "spec.json").write_bytes(mutants.document(rng, (run / "spec.json").read_bytes()))
     else:  # with digests that match
-        drawn = run / "rounds" / "1" / "selection.json"
+        drawn = drawn_file(run, 1, "selection.json")
         replace_drawn(run, 1, drawn.name, mutants.document(rng, drawn.read_bytes()))
     before = {item: item.read_bytes() for item in run.rglob("*") if item.is_file()}
     found = command(rng.choice(("status", "estimate")), str(run))
@@ -105,7 +107,7 @@ def of_a_run(rng: random.Random, folder: Path) -> Outcome:
 
 
 def of_a_selection(rng: random.Random, folder: Path) -> Outcome:
-    source = golden_run() / "rounds" / "1" / "selection.json"
+    source = drawn_file(golden_run(), 1, "selection.json")
     path = folder / f"selection.{rng.choice(('json', 'parquet'))}"
     if path.suffix == ".parquet":
         Selection.load(source).save(path)
@@ -119,7 +121,31 @@ def of_a_selection(rng: random.Random, folder: Path) -> Outcome:
     return Outcome(0, "")
 
 
-TARGETS = {"specs": of_a_spec, "pool files": of_a_pool, "runs": of_a_run, "selections": of_a_selection}
+RULES = [[], ["--conflict", "majority"], ["--annotator", "ann", "--conflict", "latest"]]
+
+
+def of_labels(rng: random.Random, folder: Path) -> Outcome:
+    """Whatever is imported, the owner can correct it, and the run has an estimate."""
+    run, path = write_run(folder, "mutated", PREDICTION), folder / "labels.csv"
+    path.write_bytes(label_mutants.mutated(rng, label_mutants.sound_files(verbs.select(run, "srs", 20, {}).ids)))
+    found = command("labels", "import", run.uri, str(path), *rng.choice(RULES))
+    answers = [] if found.code else label_actions.list_answers(run).answers
+    for item in answers:
+        if item.state != "counts":
+            label_actions.correct(run, item.id, "1", "the owner")
+    if answers:
+        label_actions.set_rule(run, "error")
+        assert accuracy.estimate(run, partial=True).n > 0
+    return found
+
+
+TARGETS = {
+    "specs": of_a_spec,
+    "pool files": of_a_pool,
+    "runs": of_a_run,
+    "selections": of_a_selection,
+    "labels": of_labels,
+}
 
 
 def write_image(path: Path) -> None:

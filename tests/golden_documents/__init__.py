@@ -1,1 +1,1 @@
-"""Files that version 0.2.0 wrote, which every later version reads: a run, and a document of each kind."""
+"""A run that tests copy and damage, and what is stated of it next."""

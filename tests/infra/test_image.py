@@ -42,7 +42,12 @@ def test_it_pins_the_versions_that_are_tested() -> None:
     [pattern] = re.findall(r"sed -n '(.*)' lock.txt", DOCKERFILE)
     done = subprocess.run(["sed", "-n", pattern, INFRA / "lock.txt"], capture_output=True, text=True, check=True)
     pinned = {re.sub("[-_.]+", "-", line.partition("==")[0]).lower() for line in done.stdout.splitlines()}
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [extras] = re.findall(r"'\.\[(.*)\]'", DOCKERFILE)
+    needed = [
+        *project["dependencies"],
+        *(own for name in extras.split(",") for own in project["optional-dependencies"][name]),
+    ]
     names = {re.sub("[-_.]+", "-", re.match(r"[\w.-]+", line)[0]).lower() for line in needed}  # type: ignore[index]
     assert names - pinned == {"torch"}
     assert len(re.findall(r"^torch==", (INFRA / "constraints.txt").read_text(), re.MULTILINE)) == 1

@@ -6,21 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from logged import label_files, log_labels
-from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
+from logged import label_files
+from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit.prior_knowledge import check_history
-from opacc_ray.audit.sanity import note_predictions
+from opacc_ray.audit import verbs
+from opacc_ray.audit.audit import Audit
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
-from opacc_ray.labels.formats.label_formats import FORMATS
 from opacc_ray.labels.label_log import adopt_rules, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.labelling_tasks import context_of
 from opacc_ray.labels.page.label_queue import LabelQueue
-from opacc_ray.notebook import Audit
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import LabelsSpec, parse_spec
 
@@ -63,41 +59,10 @@ def test_a_number_is_refused_in_every_form_and_read_in_every_form_if_asked_for(r
     data = in_form(form, first, "1")
     with pytest.raises(LabelError, match=r"1 of 1 labels are numbers, such as '1(\.0)?' for '.*the classes have names"):
         label_actions.import_labels(run, "back", data)
-    assert (read_log(run).actions, label_files(run, 1)) == ((), [])
+    assert (read_log(run).actions, label_files(run, 1)) == ([], [])
     taken = label_actions.import_labels(run, "back", data, numbers_are_classes=True)
-    assert [(item.number, item.name, item.labels) for item in taken.class_numbers] == [(1, "dog", 1)]
+    assert taken.notes == ["1 label is a class number, counted from 0: 1 = 'dog' (1)"]
     assert read_rounds(run)[0].truth == ("dog",)
-
-
-def test_the_class_index_of_ground_truth_is_ignored(run: Run) -> None:
-    first = ids_of(run)[0]
-    line = {"source-ref": "s3://b/a", "opacc-id": first, "x": 2, "x-metadata": {"class-name": "cat"}}
-    label_actions.import_labels(run, "output.manifest", json.dumps(line).encode())
-    assert read_rounds(run)[0].truth == ("cat",)
-
-
-def test_the_command_names_the_numbers_the_classes_and_what_to_do(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An annotator who counted from 1, no example of the third class among them; some rows have names."""
-    ids = [id for id in ids_of(run) if index_of(id) < 2]
-    rows = csv_of(ids[:-2], first=1).decode() + "".join(f"{id},{CLASSES[index_of(id)]}\n" for id in ids[-2:])
-    (tmp_path / "back.csv").write_text(rows)
-    command = ["labels", "import", run.uri, str(tmp_path / "back.csv")]
-    assert main(command) == 6
-    said = capsys.readouterr().err
-    assert f"{len(ids) - 2} of {len(ids)} labels are numbers, such as '{index_of(ids[0]) + 1}' for '{ids[0]}'" in said
-    assert "but the classes have names: write names, or declare that numbers count the classes from 0" in said
-    assert "opacc labels import --numbers-are-classes" in said
-    assert "(0 = 'cat', 1 = 'dog', 2 = 'owl')" in said
-    assert main([*command, "--numbers-are-classes"]) == 0
-    said = capsys.readouterr().out
-    ones, twos = (sum(index_of(id) == index for id in ids[:-2]) for index in (0, 1))
-    assert (
-        f"numbers   {len(ids) - 2} labels are class numbers, counted from 0: 1 = 'dog' ({ones}), 2 = 'owl' ({twos}); "
-        "2 other labels are names" in said
-    )
-    assert f"none of {len(ids) - 2} labels is 0, the first class. If this file counts classes from 1" in said
 
 
 def test_numbers_that_count_from_0_raise_no_question(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,37 +86,6 @@ def test_classes_without_names_are_counted_and_a_missing_0_is_reported(
     (tmp_path / "more.csv").write_bytes(csv_of([id for id in ids if not index_of(id)]))
     assert main(["labels", "import", run.uri, str(tmp_path / "more.csv")]) == 0
     assert "numbers" not in capsys.readouterr().out
-
-
-def test_no_question_about_a_missing_0_if_predictions_have_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = write_run(tmp_path, "nameless", PREDICTION % 2 + 1)
-    note_predictions(run)
-    ids = verbs.select(run, "srs", 20, {}).ids
-    (tmp_path / "back.csv").write_text("id,label\n" + "".join(f"{id},{1 + k % 2}\n" for k, id in enumerate(ids)))
-    assert main(["labels", "import", run.uri, str(tmp_path / "back.csv")]) == 0
-    assert "20 labels taken" in (said := capsys.readouterr().out)
-    assert "first class" not in said
-
-
-def test_a_later_estimate_reads_each_file_as_it_was_imported(run: Run) -> None:
-    ids = ids_of(run)
-    label_actions.import_labels(run, "numbers.csv", csv_of(ids[:10]), numbers_are_classes=True)
-    with pytest.raises(LabelError, match="10 of 10 labels are numbers"):
-        label_actions.import_labels(run, "more.csv", csv_of(ids[10:]))
-    assert label_actions.import_labels(run, "numbers.csv", csv_of(ids[:10])).again
-    names = "".join(f"{id},{CLASSES[index_of(id)]}\n" for id in ids)
-    label_actions.import_labels(run, "names.csv", f"id,label\n{names}".encode())
-    assert accuracy.estimate(Run.open(run.uri)).n == 20
-    assert read_rounds(run)[0].truth == tuple(CLASSES[index_of(id)] for id in ids)
-    listed = label_actions.list_answers(run, ids[0]).answers
-    assert [(item.label, item.state) for item in listed] == [(CLASSES[index_of(ids[0])], "counts")] * 2
-
-
-def test_files_without_an_action_are_read_by_number(run: Run) -> None:
-    log_labels(run, "old.csv", csv_of(ids_of(run)))
-    assert read_rounds(run)[0].truth == tuple(CLASSES[index_of(id)] for id in ids_of(run))
 
 
 def test_a_spec_or_an_edited_one_may_set_it(run: Run) -> None:
@@ -194,40 +128,7 @@ def test_names_that_are_numbers_are_names(tmp_path: Path, classes: list[str]) ->
     ):
         label_actions.import_labels(run, "back.csv", data, numbers_are_classes=True)
     taken = label_actions.import_labels(run, "back.csv", data)
-    assert (taken.labels, taken.class_numbers) == (20, [])
+    assert (taken.labels, taken.notes) == (20, [])
     assert read_rounds(run)[0].truth == tuple(classes[index_of(id)] for id in ids)
     with pytest.raises(SpecError, match=r"labels\.numbers_are_classes: the name of class '.*' is a number"):
         parse_spec(run.spec.model_dump() | {"labels": {"numbers_are_classes": True}}, "spec")
-
-
-def test_values_are_no_classes(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "values", np.linspace(0, 1, N), task="regression", error_scale=0.5)
-    first = verbs.select(run, "srs", 20, {}).ids[0]
-    with pytest.raises(SpecError, match="--numbers-are-classes cannot be used: the task is regression"):
-        label_actions.import_labels(run, "back.csv", csv_of([first]), numbers_are_classes=True)
-    taken = label_actions.import_labels(run, "back.csv", csv_of([first]))
-    assert (taken.labels, taken.class_numbers) == (1, [])
-    with pytest.raises(SpecError, match=r"labels\.numbers_are_classes: task regression has no classes"):
-        parse_spec(run.spec.model_dump() | {"labels": {"numbers_are_classes": True}}, "spec")
-
-
-@pytest.mark.parametrize("tool", FORMATS)
-def test_a_class_named_like_cannot_tell_comes_back_from_every_tool(tmp_path: Path, tool: str) -> None:
-    """It is sent by its index, because its name would be no label."""
-    run = write_run(tmp_path, "mine", PREDICTION, classes=["cat", "dog", "unsure"])
-    first = verbs.select(run, "srs", 20, {}).ids[0]
-    assert context_of(run).classes == ("cat", "dog", "unsure")
-    label_actions.import_labels(run, "back", in_form(tool, first, "2"))
-    assert read_rounds(run)[0].truth == ("unsure",)
-
-
-def test_labels_of_a_reference_follow_the_same_rule(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "reference.csv").write_bytes(csv_of(IDS))
-    content = run.spec.model_dump() | {
-        "reference": {"uri": str(tmp_path), "format": "images", "labels": str(tmp_path / "reference.csv")},
-        "sample": {"method": "neyman", "budget": 20},
-    }
-    with pytest.raises(LabelError, match=r"is a number, and the classes have names.*numbers_are_classes: true in the"):
-        check_history(parse_spec(content, "spec"), None, None)
-    asked = parse_spec(content | {"labels": {"numbers_are_classes": True}}, "spec")
-    assert check_history(asked, None, None) == f"{N} labels of the reference"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from written_run import CLASSES
 
+from opacc_ray.audit.accuracy import load_costs
 from opacc_ray.errors import SpecError
-from opacc_ray.labels.cost_table import load_costs
 from opacc_ray.spec import ModelSpec
 
 

@@ -10,17 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from stored_run import store_run
 
 from opacc_ray.audit import verbs
-from opacc_ray.audit.stages import index_features
 from opacc_ray.errors import DataError
-from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.labels.example_files import ExampleFiles, PictureCache
+from opacc_ray.extract.shards import FeatureShard
+from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.lake.examples import Example
+from opacc_ray.labels.page.desk import Desk
+from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
-from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import open_pool, parse_spec, rules_of
 
@@ -69,8 +68,8 @@ def run_over(home: Path, pool: dict[str, Any]) -> Run:
     spec = parse_spec(content, "audit")
     store, rules = open_pool(spec.pool), rules_of(spec.pool)
     plan = plan_shards(store, spec.pool.format, 8, rules=rules)
-    run = Run.create(str(home / "audit"), header_of(spec, plan, None))
-    for shard in plan.shards:
+
+    def features(shard: Shard) -> FeatureShard:
         items = [item for item in read_examples(store, spec.pool.format, shard, rules) if isinstance(item, Example)]
         columns = {
             "hidden": np.ones((len(items), 2), np.float32),
@@ -79,8 +78,9 @@ def run_over(home: Path, pool: dict[str, Any]) -> Run:
             "confidence": np.full(len(items), 0.5),
         }
         ids, uris = [item.id for item in items], [item.uri for item in items]
-        run.features.write(shard.file, encode_shard(FeatureShard(ids, uris, columns, [], items[0].own_id)))
-    index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan)
+        return FeatureShard(ids, uris, columns, [], items[0].own_id)
+
+    run = store_run(str(home / "audit"), spec, plan, map(features, plan.shards))
     verbs.select(run, "srs", 15, {})
     return run
 
@@ -121,12 +121,13 @@ def test_a_shard_is_read_once_for_all_its_rows(tmp_path: Path, monkeypatch: pyte
 def test_the_page_shows_rows_of_rounds_that_were_drawn_since_it_began(tmp_path: Path) -> None:
     (tmp_path / "pool").mkdir()
     run = run_over(tmp_path, write_npy(tmp_path / "pool"))
-    views = PictureCache(run)
+    desk = Desk(run)
     shown = run.read_selection(1).ids
     rows = "".join(f"{id},0\n" for id in shown)
     import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
-    for id in verbs.next_round(run, 5).ids:
-        assert views.picture(id).data
+    ids = verbs.next_round(run, 5).ids
+    desk.queue.look(now=True)
+    assert all(desk.picture(desk.queue.ids.index(id), whole=False).data for id in ids)
 
 
 def test_a_pool_that_changed_is_refused(tmp_path: Path) -> None:

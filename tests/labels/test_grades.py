@@ -14,13 +14,10 @@ from starlette.testclient import TestClient
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.audit.comparison import compare
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels.annotator_agreement import measure_agreement
-from opacc_ray.labels.grades import as_shown, grade_of, is_swapped
 from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.labels.label_rows import as_shown, grade_of, is_swapped
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.notebook import Audit
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -30,7 +27,7 @@ VERDICT = ModelSpec(task="grade")
 
 
 def rows(run: Run) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(run.store.read("rounds/1/manifest.csv").decode("utf-8-sig"))))
+    return list(csv.DictReader(io.StringIO(run.folder(1).read("manifest.csv").decode())))
 
 
 def is_right(answer: str, id: str) -> bool:
@@ -130,7 +127,7 @@ def test_an_audit_of_graded_answers_covers_the_truth(
 
 def test_a_preference_is_blind_and_covers_the_truth(tmp_path: Path) -> None:
     run = graded_run(tmp_path, "preference", 60)
-    text = run.store.read("rounds/1/manifest.csv").decode() + run.store.read("rounds/1/manifest.jsonl").decode()
+    text = run.folder(1).read("manifest.csv").decode() + run.folder(1).read("manifest.jsonl").decode()
     assert "rival" not in text
     assert "reply" not in text
 
@@ -143,14 +140,6 @@ def test_a_preference_is_blind_and_covers_the_truth(tmp_path: Path) -> None:
     assert found.low <= answers()[1].mean() / 2 <= found.high
     assert found.measure == "share in which reply is preferred to rival, a tie counting half"
     assert set(read_rounds(run)[0].truth) == {"tie", "second"}  # the rival is always right
-
-
-def test_a_notebook_shows_the_answer(tmp_path: Path) -> None:
-    audit = Audit(graded_run(tmp_path, None, 20))
-    asked = audit.labels_needed()
-    assert [list(item.shown) for item in asked] == [["question", "answer"]] * 20
-    audit.add_labels({item.id: "right" if is_right(item.shown["answer"], item.id) else "wrong" for item in asked})
-    assert audit.estimate().low <= answers()[1].mean() <= audit.estimate().high
 
 
 def test_the_page_shows_the_answer_and_speaks_of_a_and_b(tmp_path: Path) -> None:
@@ -168,31 +157,6 @@ def test_the_page_shows_the_answer_and_speaks_of_a_and_b(tmp_path: Path) -> None
     for id, label in zip(preferred.known.ids, preferred.truth, strict=True):
         assert (label == "second") == is_swapped(id)
     assert client.post("undo", json={}).json()["undone"] == {"label": "A"}
-
-
-def test_label_studio_asks_for_a_grade_and_gives_it_back(tmp_path: Path) -> None:
-    run = graded_run(tmp_path, None, 10)
-    write_tasks(run, Wanted("label-studio", str(tmp_path / "ls")))
-    store = open_store(str(tmp_path / "ls"))
-    config = store.read("config-1.xml").decode()
-    assert all(f'<Choice value="{name}"/>' in config for name in ("right", "partly", "wrong"))
-    items = json.loads(store.read("tasks-1.json"))
-    for item in items:
-        ok = is_right(item["data"]["text_2"], item["data"]["opacc_id"])
-        value = {"choices": ["right" if ok else "partly"]}
-        item["annotations"] = [{"completed_by": 1, "result": [{"type": "choices", "value": value}]}]
-    import_labels(run, "export.json", json.dumps(items).encode())
-    assert set(read_rounds(run)[0].outcome.tolist()) <= {1.0, 0.5}
-
-
-def test_two_judges_that_differ_are_measured(tmp_path: Path) -> None:
-    run = graded_run(tmp_path, "score", 20)
-    import_labels(run, "a.jsonl", graded(run, lambda row: "1.0"), annotator="a", conflict="latest")
-    import_labels(run, "b.jsonl", graded(run, lambda row: "0.5"), annotator="b")
-    found = measure_agreement(run)
-    assert (found.scale, found.examples) == ("interval", 20)
-    noise = estimate(run).label_noise
-    assert noise is not None
 
 
 def test_grades_are_of_one_model(tmp_path: Path) -> None:

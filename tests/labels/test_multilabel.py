@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shown_pool import TAGS, served_app, tagged_run, tags_of
-from starlette.testclient import TestClient
+from shown_pool import TAGS, tagged_run, tags_of
 
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels.grades import set_of
+from opacc_ray.extensions.labelling.labelling_tasks import write_tasks
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_log import Score
+from opacc_ray.labels.label_rows import set_of
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.run import Run
@@ -77,7 +76,7 @@ def test_an_audit_covers_the_truth(tmp_path: Path, exact: bool) -> None:
 
 def test_label_studio_asks_for_several_and_gives_them_back(tmp_path: Path) -> None:
     run = tagged_run(tmp_path, 20)
-    write_tasks(run, Wanted("label-studio", str(tmp_path / "ls")))
+    write_tasks(run, "label-studio", str(tmp_path / "ls"))
     store = open_store(str(tmp_path / "ls"))
     assert '<Choices name="labels" toName="row" choice="multiple"' in store.read("config-1.xml").decode()
     items = json.loads(store.read("tasks-1.json"))
@@ -92,17 +91,7 @@ def test_label_studio_asks_for_several_and_gives_them_back(tmp_path: Path) -> No
     [known] = read_rounds(run)
     assert [set(text.split("|")) - {"none"} for text in known.truth] == [tags_of(id) for id in known.known.ids]
     with pytest.raises(SpecError, match="CVAT"):
-        write_tasks(run, Wanted("cvat", str(tmp_path / "cvat")))
-
-
-def test_the_page_takes_several(tmp_path: Path) -> None:
-    run = tagged_run(tmp_path, 10)
-    page = TestClient(served_app(run), base_url="http://test/" + "t" * 20)
-    assert page.get("setup").json()["several"] is True
-    assert page.post("answer", json={"number": 0, "label": "owl|cat"}).json()["saved"] == {"label": "cat|owl"}
-    assert page.post("answer", json={"number": 1, "label": "none"}).json()["saved"] == {"label": "none"}
-    refused = page.post("answer", json={"number": 2, "label": "cat|cow"})
-    assert (refused.status_code, "with 'cow', which is none of the 3 classes" in refused.json()["error"]) == (400, True)
+        write_tasks(run, "cvat", str(tmp_path / "cvat"))
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,6 @@ def test_no_name_leaves_its_folder_or_is_hidden() -> None:
         assert re.fullmatch(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*", name_of_copy(id) or "x"), id
 
 
-def test_different_ids_have_different_names() -> None:
-    names = {name_of_copy(id, is_made=is_made) for id in IDS for is_made in (False, True)}
-    assert len(names) == 2 * len(set(IDS))
-
-
 def test_an_id_that_is_no_name_is_refused() -> None:
     with pytest.raises(DataError, match="is too long for a file name"):
         name_of_copy("é" * 100)

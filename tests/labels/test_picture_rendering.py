@@ -1,7 +1,6 @@
 """Examples as pictures: upright, small enough, of pixels only, and nothing too large is decoded."""
 
 import io
-import time
 
 import numpy as np
 import pytest
@@ -25,21 +24,6 @@ def pixels(picture: Picture) -> np.ndarray:
 
 def noise(*shape: int) -> Image.Image:
     return Image.fromarray(RNG.integers(0, 256, shape, dtype=np.uint8))
-
-
-def test_a_small_image_is_kept_without_loss() -> None:
-    image = noise(28, 20)
-    picture = render(encoded(image), longest=800)
-    assert picture[1:] == ("image/png", 20, 28)
-    assert np.array_equal(pixels(picture), np.asarray(image))
-
-
-def test_a_large_image_is_shown_smaller_and_whole_on_request() -> None:
-    content = encoded(noise(600, 900, 3), "JPEG")
-    small, whole = render(content, longest=300), render(content)
-    assert pixels(small).shape == (200, 300, 3)
-    assert pixels(whole).shape == (600, 900, 3)
-    assert (small.width, small.height) == (whole.width, whole.height) == (900, 600)
 
 
 def test_an_image_is_rotated_by_its_exif_and_loses_its_metadata() -> None:
@@ -67,7 +51,7 @@ def test_every_mode_of_a_file_is_shown(mode: str) -> None:
 
 
 def test_too_many_pixels_are_refused_before_they_are_decoded() -> None:
-    with pytest.raises(DataError, match=r"5000 x 4000 pixels, and pool.max_pixels is 1000000"):
+    with pytest.raises(DataError, match=r"5000 x 4000 pixels, and at most 1000000 are read"):
         render(encoded(Image.new("1", (5000, 4000))), max_pixels=1_000_000)
 
 
@@ -75,15 +59,6 @@ def test_too_many_pixels_are_refused_before_they_are_decoded() -> None:
 def test_what_is_no_image_is_refused(content: bytes) -> None:
     with pytest.raises(DataError, match="that do not decode as an image"):
         render(content)
-
-
-def test_twenty_megapixels_become_a_view_in_a_moment() -> None:
-    content = encoded(noise(500, 400, 3).resize((5000, 4000)), "JPEG")
-    start = time.perf_counter()
-    picture = render(content, longest=1600)
-    assert time.perf_counter() - start < 5  # 0.2 s on an idle core
-    assert pixels(picture).shape == (1280, 1600, 3)
-    assert (picture.width, picture.height) == (5000, 4000)
 
 
 @pytest.mark.parametrize(

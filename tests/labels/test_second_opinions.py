@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
+from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, write_features, write_pool
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.accuracy import estimate
-from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.label_actions import correct, import_labels
+from opacc_ray.report import sentences
 from opacc_ray.runs.run import Run
 
 
@@ -31,27 +31,6 @@ def answer(run: Run, name: str, ids: list[str], classes: list[int], conflict: st
 
 def truth_of(ids: list[str]) -> list[int]:
     return [int(TRUTH[KEYS.index(id)]) for id in ids]
-
-
-def test_without_second_opinions_nothing_is_widened(run: Run) -> None:
-    assert estimate(run).label_noise is None
-    found = measure_agreement(run)
-    assert (found.examples, found.alpha, found.pairs) == (0, None, [])
-
-
-def test_agreeing_opinions_widen_only_by_what_they_leave_open(run: Run) -> None:
-    before = estimate(run)
-    ids = list(run.read_selection(1).ids[:8])
-    answer(run, "bob", ids, truth_of(ids))
-    assert not status(run).estimate_is_current
-    after = estimate(run)
-    noise = after.label_noise
-    assert noise is not None
-    assert (noise.examples, noise.differ, noise.disagreement) == (8, 0, 0)
-    assert noise.low < before.low
-    assert noise.high > before.high
-    assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
-    assert noise.disagreement_high > 0.2  # eight examples rule out little
 
 
 def test_a_settled_difference_is_still_measured(run: Run) -> None:
@@ -75,11 +54,8 @@ def test_a_settled_difference_is_still_measured(run: Run) -> None:
     assert pair.kappa is not None
     assert found.alpha is not None
     assert 0.5 < pair.kappa < 1
-
-
-def test_labels_without_an_annotator_are_no_second_opinion(run: Run) -> None:
-    label(run, run.read_selection(1).ids[:5], "again.csv")
-    assert estimate(run).label_noise is None
+    assert (noise.alpha, noise.pairs) == (found.alpha, found.pairs)
+    assert f"alpha {found.alpha:.2f}; Cohen's kappa {pair.kappa:.2f} of ann and bob" in sentences.agreement(noise)
 
 
 def test_second_opinions_of_a_part_of_two_rounds_of_neyman_are_counted(tmp_path: Path) -> None:
@@ -95,26 +71,3 @@ def test_second_opinions_of_a_part_of_two_rounds_of_neyman_are_counted(tmp_path:
     assert noise is not None
     assert (noise.examples, noise.differ, noise.disagreement) == (10, 0, 0)
     assert 0 < noise.disagreement_high < 1
-
-
-def test_metrics_are_widened_like_the_accuracy(tmp_path: Path) -> None:
-    """Where opinions differ on a third, an F1 cannot be stated more surely than the accuracy."""
-    write_pool(str(tmp_path))
-    run, _ = write_features(str(tmp_path))
-    verbs.select(run, "srs", 60, {})
-    ids = list(run.read_selection(1).ids)
-    answer(run, "ann", ids, truth_of(ids))
-    asked = ["macro_recall", "macro_f1"]
-    before = estimate(run, metrics=asked)
-    answer(run, "bob", ids[:45], truth_of(ids[:45]))
-    agreed = estimate(run, metrics=asked)
-    other = [(own + (k % 3 == 0)) % len(CLASSES) for k, own in enumerate(truth_of(ids[:45]))]
-    answer(run, "cy", ids[:45], other, "majority")
-    after = estimate(run, metrics=asked, conflict="majority")
-    assert after.allows_for == ["label noise"]
-    for name, own in after.metrics.items():
-        assert agreed.metrics[name] == before.metrics[name]
-        assert own.value == before.metrics[name].value
-        assert own.low < before.metrics[name].low
-        assert own.high > before.metrics[name].high
-        assert own.interval.endswith("widened for label noise")

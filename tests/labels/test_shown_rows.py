@@ -10,19 +10,16 @@ from xml.etree import ElementTree
 import numpy as np
 import pyarrow as pa
 import pytest
-from shown_pool import CLASSES, EVIL, png, served_app, spec_of, table, text_run, truth_of
-from starlette.testclient import TestClient
+from shown_pool import EVIL, png, spec_of, table, text_run, truth_of
 from tables import parquet
 
 from opacc_ray.audit import verbs
-from opacc_ray.audit.accuracy import estimate
 from opacc_ray.audit.checks import check
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.extensions.labelling.labelling_tasks import write_tasks
 from opacc_ray.labels.example_files import ExampleFiles, has_pictures
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.labelling_tasks import Wanted, rows_to_show, write_tasks
-from opacc_ray.labels.shown_rows import _texts, long_columns
+from opacc_ray.labels.shown_rows import _texts, long_columns, rows_to_show
 from opacc_ray.lake.store_uris import open_store
 
 SHOW = ["subject", "text", "age", "score"]
@@ -30,12 +27,12 @@ HIDDEN = ("never shown", "pred", "conf", '"0.95"')
 
 
 def cells(data: bytes) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"))))
+    return list(csv.DictReader(io.StringIO(data.decode())))
 
 
 def test_manifests_have_the_shown_columns_and_nothing_else_of_the_row(tmp_path: Path) -> None:
     run = text_run(tmp_path, SHOW)
-    folder = run.store.store("rounds/1")
+    folder = run.folder(1)
     rows, lines = cells(folder.read("manifest.csv")), folder.read("manifest.jsonl").decode().splitlines()
     pool = {row["id"]: row for row in table().to_pylist()}
     assert len(rows) == len(lines) == 12
@@ -51,30 +48,9 @@ def test_manifests_have_the_shown_columns_and_nothing_else_of_the_row(tmp_path: 
         assert not [hidden for hidden in HIDDEN if hidden in text]
 
 
-def test_a_filled_manifest_gives_the_labels_back(tmp_path: Path) -> None:
-    run = text_run(tmp_path, SHOW)
-    sent = run.store.read("rounds/1/manifest.csv")
-    sink = io.StringIO()
-    rows = cells(sent)
-    writer = csv.DictWriter(sink, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(row | {"label": truth_of(row["id"])} for row in rows)
-    import_labels(run, "filled.csv", sink.getvalue().encode())
-    assert estimate(run).n == 12
-
-
-def test_columns_with_our_names_do_not_become_labels(tmp_path: Path) -> None:
-    own = table().append_column("label", [CLASSES * 30]).append_column("Run", [["elsewhere"] * 60])
-    open_store(str(tmp_path / "pool")).write("mails.parquet", parquet(own))
-    run = text_run(tmp_path, ["label", "Run"])
-    sent = run.store.read("rounds/1/manifest.csv")
-    assert list(cells(sent)[0])[-2:] == ["shown: label", "shown: Run"]
-    assert import_labels(run, "sent.csv", sent).missing == 12
-
-
 def test_label_studio_shows_texts_and_a_table_and_keeps_one_config(tmp_path: Path) -> None:
     run = text_run(tmp_path, SHOW)
-    written = write_tasks(run, Wanted("label-studio", str(tmp_path / "tasks")))
+    written = write_tasks(run, "label-studio", str(tmp_path / "tasks"))
     assert (written.images, written.columns) == (None, SHOW)
     store = open_store(str(tmp_path / "tasks"))
     items, config = json.loads(store.read("tasks-1.json")), ElementTree.fromstring(store.read("config-1.xml"))
@@ -100,46 +76,15 @@ def test_label_studio_shows_texts_and_a_table_and_keeps_one_config(tmp_path: Pat
 
 def test_ground_truth_gets_texts_and_cvat_refuses_them(tmp_path: Path) -> None:
     run = text_run(tmp_path, ["text"])
-    write_tasks(run, Wanted("ground-truth", str(tmp_path / "gt")))
+    write_tasks(run, "ground-truth", str(tmp_path / "gt"))
     lines = open_store(str(tmp_path / "gt")).read("input-1.manifest").decode().splitlines()
     assert all(json.loads(line)["source"].startswith(("text: ham", "text: spam")) for line in lines)
     answered = [json.loads(line) | {"job": 0, "job-metadata": {"class-name": "ham"}} for line in lines]
     assert import_labels(run, "out.manifest", "\n".join(map(json.dumps, answered)).encode()).labelled == 12
     with pytest.raises(SpecError, match=r"CVAT has no task for texts and rows"):
-        write_tasks(run, Wanted("cvat", str(tmp_path / "cvat")))
+        write_tasks(run, "cvat", str(tmp_path / "cvat"))
     with pytest.raises(SpecError, match=r"--images thumbnails: the rows of .* are no pictures"):
-        write_tasks(run, Wanted("label-studio", str(tmp_path / "ls"), images="thumbnails"))
-
-
-def test_the_page_gets_the_shown_columns_alone(tmp_path: Path) -> None:
-    run = text_run(tmp_path, SHOW)
-    client = TestClient(served_app(run), base_url="http://test/" + "t" * 20)
-    assert client.get("setup").json()["long"] == ["text"]
-    assert client.get("setup").json()["pictures"] is False
-    state = client.post("next", json={}).json()
-    assert [name for name, _ in state["row"]] == SHOW
-    assert not [hidden for hidden in HIDDEN if hidden in json.dumps(state)]
-
-
-def test_without_columns_and_pictures_nothing_is_served_or_written(tmp_path: Path) -> None:
-    run = text_run(tmp_path, [])
-    assert list(cells(run.store.read("rounds/1/manifest.csv"))[0]) == ["id", "uri", "run", "round", "order", "label"]
-    with pytest.raises(SpecError, match=r"annotators would see nothing: .* write manifest: \{show: \[COLUMN"):
-        served_app(run)
-    with pytest.raises(SpecError, match="annotators would see nothing"):
-        write_tasks(run, Wanted("label-studio", str(tmp_path / "ls")))
-    write_tasks(run, Wanted("csv", str(tmp_path / "csv")))  # whoever gets ids may look them up
-
-
-def test_an_edited_spec_shows_other_columns_of_the_same_run(tmp_path: Path) -> None:
-    run = text_run(tmp_path, [])
-    again = text_run(tmp_path, ["text"])
-    assert again.uri == run.uri
-    assert list(read_log(again).show) == ["text"]
-    write_tasks(again, Wanted("csv", str(tmp_path / "csv")))
-    assert "text" in cells(open_store(str(tmp_path / "csv")).read("manifest-1.csv"))[0]
-    text_run(tmp_path, ["text"])
-    assert sum(action.action == "spec" for action in read_log(again).actions) == 1
+        write_tasks(run, "label-studio", str(tmp_path / "ls"), images="thumbnails")
 
 
 def test_what_cannot_be_shown_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
@@ -202,13 +147,13 @@ def test_rows_with_pictures_show_both(tmp_path: Path) -> None:
     store.write_many((f"pictures/{i}.png", png(i)) for i in range(60))
     columns = {"id": "id", "prediction": "pred", "confidence": "conf", "uri": "file"}
     pool = {"uri": str(tmp_path / "pool"), "format": "features", "columns": columns}
-    run = verbs.run(spec_of(tmp_path, ["subject"], pool=pool))
+    run = verbs.first_round(spec_of(tmp_path, ["subject"], pool=pool))
     assert has_pictures(run)
     files = ExampleFiles(run, [1])
     assert {files.picture(id).width for id in files.uris} == {30}
-    write_tasks(run, Wanted("cvat", str(tmp_path / "cvat")))
+    write_tasks(run, "cvat", str(tmp_path / "cvat"))
     assert len(open_store(str(tmp_path / "cvat")).list("images/")) == 12
-    written = write_tasks(run, Wanted("label-studio", str(tmp_path / "ls")))
+    written = write_tasks(run, "label-studio", str(tmp_path / "ls"))
     assert written.images == "thumbnails"
     data = json.loads(open_store(str(tmp_path / "ls")).read("tasks-1.json"))[0]["data"]
     assert data["image"].startswith("data:image/png")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import boto3
 import pytest
 from damaging_proxy import Damage, DamagingProxy
+from local_s3 import LocalS3
 
-from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.s3_store import _is_md5
 from opacc_ray.lake.store import ChangedError

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from faulty_proxy import FAULTS, FaultyProxy
+from local_s3 import LocalS3
 
-from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.store_uris import open_store
 

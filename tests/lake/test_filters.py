@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake.file_footers import constant_bounds
-from opacc_ray.lake.filter_parser import columns_of, needed_of, parse_filter
-from opacc_ray.lake.filters import Bounds, check_filter, may_keep, rows_kept
+from opacc_ray.lake.filters import check_filter, columns_of, needed_of, parse_filter, rows_kept
 
 TABLE = pa.table(
     {
@@ -39,59 +37,26 @@ TABLE = pa.table(
     "text",
     [
         "split = 'test'",
-        "split <> 'test'",
         "split = 'it''s'",
-        "split IN ('test', 'train') AND NOT score > 1",
-        "split not in ('test')",
-        "score is null or score <= 0.5",
-        "score is not null and not (score < 0 or score > 2)",
-        "score > -2.5 and score < 1e0",
-        "day >= '2026-01-03'",
-        "day in ('2026-01-03', '2026-01-05')",
-        "seen = true or number in (2, 4)",
-        "seen != true",
-        "number = 2.0",
-        "number > 300",
         "not not number = 1",
-        "number = 1 or number = 2 and score > 100",
-        "price = 4.35",
-        "price = 3",
         "price in (3, 8.54, 100000000)",
-        "price not in (8.54)",
-        "price <= 4.354",
-        "not price > 4.349",
-        "price != 4.351",
         "price >= 99999999999 or price < -99999999999.5",
-        "whole = 9007199254740993",
         "whole > 9007199254740992.5",
-        "whole < 99999999999999999999",
         "not whole >= 99999999999999999999",
-        "number = 1.5",
-        "not number != 1.5",
         "number < -129 or number > -128.5",
         "single = 0.1",
-        "single >= 0.1",
         "not single < 0.1",
         "seen < true",
-        "score between 0 and 1.5",
-        "score not between 0 and 1.5",
         "not (day between '2026-01-02' and date '2026-01-03')",
-        "meta.camera = 'a'",
         "meta.camera is null and row > 0",
         "not meta.camera in ('a', 'c')",
-        "meta.at.n >= 3",
-        "meta is null",
         "note like '%\\%'",
         "note like '50 ! % off' escape ' '",
         "note like '50 !% %' escape '!'",
         "note like '_\n_' or note like 'x!_y' escape '!'",
-        "note not like '%o%'",
-        "note like ''",
         "day > timestamp '2026-01-02 12:00:00'",
-        "day = date '2026-01-02'",
         "cast(whole as varchar) like '90%'",
         "cast(day as timestamp) >= '2026-01-04 00:00:00'",
-        "cast(number as double) = 2.0",
         "score = '0.5' and number = '1'",
     ],
 )
@@ -143,19 +108,10 @@ def test_names_in_backticks_are_any_columns() -> None:
         ("score >", "pool.filter: expected a number, a text in quotes, true or false after 'score >', found its end"),
         ("score > 1 2", "expected and, or, or the end after 'score > 1', found '2'"),
         ("score > 'a", "cannot parse"),
-        ("= 3", "expected a column after '', found '='"),
-        ("score in 3", r"expected '\(' after 'score in'"),
-        ("(score = 3", r"expected '\)' after"),
-        ("score is 3", "expected null after"),
         ("score not 3", "expected in, between or like after 'score not', found '3'"),
-        ("score between 1", "expected and after 'score between 1', found its end"),
-        ("split like 3", "expected a text in quotes after 'split like', found '3'"),
         ("cast(score as blob) = 1", "expected a type: bigint, double, varchar, date or timestamp after"),
         ("__import__('os').system('x')", r"cannot parse .*system"),
-        ("score; drop", "cannot parse ';"),
         (f"score = {'9' * 401}", "has more digits than any column; use fewer"),
-        ("score < 1e1000", "1e1000 has more digits than any column; use fewer"),
-        ("(" * 60 + "score = 1" + ")" * 60, "nested more than 50 levels deep"),
         ("(score = 1) and " * 60 + "(" * 60 + "score = 1" + ")" * 60, "nested more than 50 levels deep"),
     ],
 )
@@ -170,14 +126,10 @@ def test_an_invalid_filter_is_refused_with_the_place_of_the_mistake(text: str, m
         ("scores > 1", "has the column 'scores', and the pool has only split, score"),
         ("score > 'high'", "compares score, which is double, with 'high'"),
         ("split = 3", "compares split, which is string, with 3"),
-        ("day > 'today'", "compares day, which is date32.*, with 'today'; write a date such as '2026-01-31'"),
-        ("seen = 1", "compares seen, which is bool, with 1; give a value of that type"),
-        ("number = true", "compares number, which is int8, with true; give a value of that type"),
         ("zoned > 'noon'", r"with 'noon'; write a time such as '2026-01-31 12:00:00', in UTC, or '2026-"),
         ("time > '2026-01-05T12:00+01:00'", "write a time such as '2026-01-31 12:00:00', without a zone"),
         ("number = '1.5'", "compares number, which is int8, with '1.5'; give a value of that type"),
         ("score like '1%'", "compares score, which is double, by like; only texts have patterns"),
-        ("meta.colour = 'red'", "has the column 'meta.colour', and the pool has only"),
         ("cast(meta as date) > '2026-01-01'", r"casts meta, which is struct.*, to date, which is not supported"),
     ],
 )
@@ -208,53 +160,3 @@ def test_a_column_of_uuids_is_compared_by_its_text() -> None:
 def test_conditions_joined_by_and_are_separated() -> None:
     condition = parse_filter("country = 'NL' and score > 1 and (day = 3 or day = 4)")
     assert [columns_of(part) for part in needed_of(condition)] == [("country",), ("score",), ("day",)]
-
-
-NOTHING = np.zeros(2, dtype=bool)
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("n = 4", [True, False]),
-        ("n = 11", [False, True]),
-        ("n = 7", [False, False]),
-        ("n != 4", [True, True]),
-        ("n > 5", [False, True]),
-        ("n >= 5", [True, True]),
-        ("n < 1", [False, False]),
-        ("n <= 1", [True, False]),
-        ("n in (0, 5)", [True, False]),
-        ("n not in (0, 5)", [True, True]),
-        ("n is null", [True, False]),
-        ("not (n > 5 or n < 10)", [False, False]),
-        ("n > 5 or other = 1", [True, True]),
-        ("n > 5 and other = 1", [False, True]),
-        ("s like 'm%'", [False, True]),
-        ("s like '%m'", [True, True]),
-        ("s >= 'n' or s = 'b_'", [True, True]),
-        ("x > 2", [True, True]),
-        ("x < 1", [False, False]),
-        ("x != 1", [True, True]),
-        ("e = 1", [False, True]),
-        ("e is not null", [False, True]),
-        ("not e = 1", [False, True]),
-    ],
-)
-def test_bounds_exclude_what_no_row_can_meet(text: str, kept: list[bool]) -> None:
-    both = np.ones(2, dtype=bool)
-    bounds = {
-        "n": Bounds(pa.array([1, 10]), pa.array([5, 20]), np.array([True, False]), both),
-        "s": Bounds(pa.array(["a", "l"]), pa.array(["c", "n"]), NOTHING, both),
-        "x": Bounds(pa.array([1.0, 1.0]), pa.array([1.0, 1.0]), NOTHING, both),  # NaN is not in its bounds
-        "e": constant_bounds([None, None], pa.int64())._replace(
-            may_be_null=both, may_have_values=np.array([False, True])
-        ),
-    }
-    assert may_keep(parse_filter(text), bounds, 2).tolist() == kept
-
-
-def test_a_value_of_a_folder_is_compared_exactly() -> None:
-    bounds = {"n": constant_bounds([pa.scalar(4.5), pa.scalar(float("nan"))], pa.float64())}
-    kept = {text: may_keep(parse_filter(text), bounds, 2).tolist() for text in ("n > 4.5", "n != 4.5", "n is null")}
-    assert kept == {"n > 4.5": [False, True], "n != 4.5": [False, True], "n is null": [False, False]}

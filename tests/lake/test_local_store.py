@@ -131,10 +131,6 @@ def test_what_is_no_file_is_not_read(odd: Path, name: str, kind: str) -> None:
         open_store(str(odd)).read(name)
 
 
-def test_file_that_somebody_named_may_be_a_link(odd: Path) -> None:
-    assert open_store(str(odd)).read("link.png") == b"yy"
-
-
 @pytest.mark.parametrize("change", ["longer", "same size", "link", "fifo"])
 def test_file_that_changed_since_the_listing_is_refused(tmp_path: Path, change: str) -> None:
     store = open_store(str(tmp_path))

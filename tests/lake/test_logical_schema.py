@@ -1,11 +1,9 @@
 """One logical schema for all files of a pool: nested columns, ids of every type, structs as arrays, common types."""
 
 import datetime
-import io
 import logging
 import uuid
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,15 +13,10 @@ from tables import parquet, read_pool, refusal
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.logical_schema import common_type
-from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.lake.store_uris import Store
 
 X = Columns(id="id", array=("x",))
 NOON = datetime.datetime(2026, 1, 31, 12)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path))
 
 
 def ids(folder: Store, values: pa.Array, *more: pa.Array) -> list[str]:
@@ -90,17 +83,6 @@ def test_fields_of_structs_are_columns(folder: Store) -> None:
     assert said.endswith("a.parquet has no column 'meta.camra' (did you mean 'camera'?); it has key, camera, x")
 
 
-def test_fields_of_structs_in_lines_of_json_are_columns(folder: Store) -> None:
-    folder.write("a.jsonl", b'{"meta": {"id": 7, "p": 0.5}}\n{"meta": {"id": 8, "p": 1.5}}\n')
-    from opacc_ray.lake.pools import plan_shards, read_rows
-
-    columns = Columns(id="meta.id", features=(("output", ("meta.p",)),))
-    rules = Rules(columns=columns, filter="meta.p > 1", file=f"{folder.uri}/a.jsonl")
-    [shard] = plan_shards(folder, "features", 10, rules=rules).shards
-    [batch] = read_rows(folder, "features", shard, rules)
-    assert batch.columns.to_pydict() == {"meta.id": [8], "meta.p": [1.5]}
-
-
 def test_structs_of_numbers_are_arrays_of_their_fields(folder: Store) -> None:
     boxes = [[{"x": 1, "y": 2}, {"x": 3, "y": 4}], [{"x": 5, "y": 6}, {"x": 7, "y": 8}]]
     folder.write("a.parquet", parquet(pa.table({"boxes": boxes, "size": [{"w": 1.5, "h": 2.0}, None]})))
@@ -137,16 +119,6 @@ def test_list_views_are_lists(
     order = ["b", "a"] if struct else None
     expected = [[[row[name] for name in order] for row in own] if order else own for own in value]
     assert [example.array.tolist() for example in found] == expected * 2
-
-
-def test_list_views_in_arrow_files_are_lists(folder: Store) -> None:
-    table = pa.table({"id": ["a", "b"], "x": pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_view(pa.float64()))})
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    folder.write("data-00000-of-00001.arrow", sink.getvalue())
-    found, _ = read_pool(folder, "huggingface", Rules(columns=X))
-    assert [example.array.tolist() for example in found] == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_a_column_that_some_files_lack_is_null_there_and_said(folder: Store, caplog: pytest.LogCaptureFixture) -> None:

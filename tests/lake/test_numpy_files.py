@@ -8,21 +8,10 @@ import zipfile
 
 import numpy as np
 import pytest
+from encoded_files import npy, npz
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.formats.npy import read_npy, read_npz
-
-
-def npy(array: np.ndarray) -> bytes:
-    sink = io.BytesIO()
-    np.save(sink, array)
-    return sink.getvalue()
-
-
-def npz(compressed: bool = False, **arrays: np.ndarray) -> bytes:
-    sink = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(sink, **arrays)
-    return sink.getvalue()
 
 
 def header(text: str, body: bytes = b"") -> bytes:

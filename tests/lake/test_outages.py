@@ -1,14 +1,15 @@
-"""Storage that is gone for a while is waited for; one that was never there is an error at once."""
+"""Storage that is gone for a while is waited for; an address that does not exist is an error at once."""
 
 import logging
 import threading
 import time
 from collections.abc import Iterator
+from typing import Self
 
 import pytest
 from faulty_proxy import FaultyProxy
+from local_s3 import LocalS3
 
-from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import SpecError, StorageError
 from opacc_ray.lake import outages
 from opacc_ray.lake.store_uris import open_store
@@ -49,15 +50,54 @@ def test_an_outage_is_waited_for_and_told_once(
     assert [text for text in told if text.startswith(f"{bucket} answers again, after ")] == told[1:]
 
 
-def test_a_server_that_never_answered_is_an_error_at_once(door: FaultyProxy, bucket: str) -> None:
-    door.share = 1.0
+class ShutDoor(FaultyProxy):
+    """Refuses connections until it is opened."""
+
+    opened = False
+
+    def server_activate(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def open(self) -> None:
+        if not self.opened:
+            self.opened = True
+            super().server_activate()
+            super().__enter__()
+
+
+def test_the_first_request_waits_for_a_server_that_refuses_connections(
+    s3: LocalS3, door: FaultyProxy, bucket: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_store(bucket).write("a", b"before")
+    monkeypatch.setattr(outages, "_answered", set())
+    begin = outages._begin
+    with ShutDoor(s3.endpoint) as shut:
+        for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+            monkeypatch.setenv(name, shut.endpoint)
+        monkeypatch.setattr(outages, "_begin", lambda *outage: (begin(*outage), shut.open()))
+        assert open_store(bucket).read("a") == b"before"
+    assert caplog.text.count("waiting up to") == 1
+
+
+def test_an_address_that_does_not_exist_is_an_error_at_once(
+    door: FaultyProxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store(bucket).write("a", b"")
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.setenv(name, "http://no-such-host.invalid")
+    monkeypatch.setattr(outages, "_answered", set())
     begun = time.monotonic()
-    with pytest.raises(StorageError):
-        open_store(f"{bucket}/here").write("a", b"")
+    with pytest.raises(StorageError, match=r"no answer from http://no-such-host\.invalid"):
+        open_store(bucket).read("a")
     assert time.monotonic() - begun < 20
     outages.expect_answers()  # as workers do
-    threading.Timer(1.0, lambda: setattr(door, "share", 0.0)).start()
-    open_store(f"{bucket}/here").write("a", b"")
+    monkeypatch.setenv(outages.PATIENCE, "2")
+    with pytest.raises(StorageError):
+        open_store(bucket).read("a")
+    assert time.monotonic() - begun > 2
 
 
 def test_patience_ends(door: FaultyProxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

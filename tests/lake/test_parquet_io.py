@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.parquet_io import TAIL, WHOLE, arrow_owned, read_bytes, read_columns, read_footer
+from opacc_ray.lake.parquet_io import TAIL, WHOLE, read_bytes, read_columns, read_footer
 from opacc_ray.lake.store_uris import Store, open_store
 
 RNG = np.random.default_rng(0)
@@ -49,11 +49,6 @@ class Ranges:
         monkeypatch.setattr(type(store), "read_range", read_range)
 
 
-@pytest.fixture(params=["folder", "rclone"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return open_store(str(tmp_path) if request.param == "folder" else request.getfixturevalue("bucket"))
-
-
 @pytest.mark.parametrize("names", [None, ["narrow"], ["apart", "id"], ["text", "wide"], [], ["narrow", "none"]])
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 7000}, {"use_dictionary": False}, {"compression": "none"}])
 def test_columns_come_back_as_they_were(store: Store, names: Sequence[str] | None, options: dict[str, object]) -> None:
@@ -76,14 +71,6 @@ def test_two_requests_bring_footer_and_column(store: Store, monkeypatch: pytest.
     read_columns(store, "a.parquet", ["narrow"], size=len(data), footer_size=len(footer.data))
     assert ranges.seen[0] == (len(data) - len(footer.data), len(data))
     assert sum(stop - start for start, stop in ranges.seen) < 0.02 * len(data)
-
-
-def test_columns_that_lie_near_come_in_one_request(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = encoded()
-    store.write("a.parquet", data)
-    ranges = Ranges(store, monkeypatch)
-    read_columns(store, "a.parquet", ["id", "narrow", "text"], size=len(data), footer_size=8)
-    assert len(ranges.seen) == 4  # the ending, the footer before it, the ids, and two neighbours
 
 
 def test_small_file_is_read_whole_in_one_request(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,12 +118,6 @@ def test_error_of_the_store_comes_as_it_is(tmp_path: Path) -> None:
     store.write("a.parquet", encoded())
     with pytest.raises(StorageError, match="has changed or is cut short"):
         read_columns(store, "a.parquet", ["narrow"], size=10_000_000)
-
-
-def test_bytes_in_memory_are_read(tmp_path: Path) -> None:
-    assert read_bytes(encoded()).equals(TABLE)
-    assert arrow_owned(b"abc").to_pybytes() == b"abc"
-    assert arrow_owned(b"").to_pybytes() == b""
 
 
 READERS = """

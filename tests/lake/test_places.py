@@ -1,7 +1,5 @@
 """What the URI of a pool may name: a folder, one file, or a pattern of files."""
 
-import io
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from encoded_files import npy, tar
 from tables import parquet
 
 from opacc_ray.errors import DataError, SpecError, StorageError
@@ -17,30 +16,16 @@ from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import open_pool, parse_spec, plan_pool
 
 ROWS = parquet(pa.table({"id": ["a", "b"], "x": [[1.0], [2.0]], "p": [0, 1], "c": [0.5, 0.9]}))
+ROW = npy(np.zeros((2, 3)))
 FILES = ["day=1/a.{}", "day=1/b.{}", "day=2/a.{}", "other.{}"]
-
-
-def npy() -> bytes:
-    sink = io.BytesIO()
-    np.save(sink, np.zeros((2, 3)))
-    return sink.getvalue()
-
-
-def tar() -> bytes:
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w") as file:
-        info = tarfile.TarInfo("x.npy")
-        info.size = len(npy())
-        file.addfile(info, io.BytesIO(npy()))
-    return sink.getvalue()
 
 
 FORMATS: dict[str, tuple[str, Callable[[], bytes], dict[str, Any]]] = {
     "parquet": ("parquet", lambda: ROWS, {"id": "id", "array": "x"}),
     "features": ("parquet", lambda: ROWS, {"prediction": "p", "confidence": "c"}),
     "huggingface": ("parquet", lambda: ROWS, {"array": "x"}),
-    "npy": ("npy", npy, {}),
-    "webdataset": ("tar", tar, {}),
+    "npy": ("npy", lambda: ROW, {}),
+    "webdataset": ("tar", lambda: tar(("x.npy", ROW)), {}),
 }
 
 

@@ -1,36 +1,13 @@
 """Work on threads: in order, within its bytes, and ended with whoever takes it."""
 
-import math
 import queue
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.loops import NextAhead
-
-
-def test_results_come_in_order() -> None:
-    def work(number: int) -> int:
-        time.sleep(0.01 * (number % 3))
-        return number
-
-    assert list(in_order(work, range(40), 8, lambda _: 1, 1000)) == list(range(40))
-
-
-@pytest.mark.parametrize(("patience", "alone"), [(0.0, 0), (1e-9, 1), (math.inf, 9)])
-def test_threads_start_once_the_caller_has_lost_patience(patience: float, alone: int) -> None:
-    workers = []
-
-    def work(number: int) -> int:
-        workers.append(threading.current_thread())
-        return number
-
-    assert list(in_order(work, iter(range(9)), 2, patience=patience)) == list(range(9))
-    here = [worker is threading.current_thread() for worker in workers]
-    assert here == [True] * alone + [False] * (9 - alone)
 
 
 def test_what_waits_stays_within_the_budget() -> None:
@@ -48,18 +25,6 @@ def test_what_waits_stays_within_the_budget() -> None:
         held -= size
     assert held == 0
     assert 100 < most <= 250 + 100  # what was just taken, and one item larger than the budget
-
-
-def test_an_error_comes_when_its_turn_does() -> None:
-    def work(number: int) -> int:
-        if number == 3:
-            raise ValueError("three")
-        return number
-
-    results = in_order(work, range(9), 4, lambda _: 1, 100)
-    assert [next(results) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(ValueError, match="three"):
-        next(results)
 
 
 def test_the_first_item_is_taken_before_anyone_asks_and_then_one_ahead() -> None:

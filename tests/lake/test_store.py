@@ -5,20 +5,16 @@ import itertools
 import os
 import pickle
 import secrets
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from local_s3 import LocalS3
 
-from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import StorageError
 from opacc_ray.lake import s3_store as s3_module
 from opacc_ray.lake.local_store import LocalStore
@@ -81,21 +77,6 @@ def test_an_object_lives_and_dies(store: Store) -> None:
     assert store.list() == []
 
 
-def test_an_object_has_the_time_of_its_writing(store: Store) -> None:
-    before = datetime.now(UTC) - timedelta(seconds=2)  # a server may keep whole seconds
-    store.write("a.bin", b"first")
-    assert before <= store.written("a.bin") <= datetime.now(UTC) + timedelta(seconds=2)
-    with pytest.raises(StorageError, match=r"cannot read .*/b\.bin"):
-        store.written("b.bin")
-
-
-def test_an_empty_object_is_an_object(store: Store) -> None:
-    store.write("_SUCCESS", b"")
-    assert store.exists("_SUCCESS")
-    assert store.read("_SUCCESS") == b""
-    assert [(entry.key, entry.size) for entry in store.list()] == [("_SUCCESS", 0)]
-
-
 def test_listing_is_sorted_and_by_prefix(store: Store) -> None:
     keys = ["z", "a/b", "a-b/c", "a/b0", "a/c/d", "ab"]
     for key in keys:
@@ -148,17 +129,6 @@ def test_many_objects_come_in_order(store: Store) -> None:
         store.write_many([("a", b"x"), ("../b", b"x")])
 
 
-def test_reading_ahead_is_bounded(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path))
-    store.write("a", b"x")
-    asked = iter(range(1000))
-    contents = store.read_many(("a" for _ in asked), threads=3)
-    assert [next(contents) for _ in range(10)] == [b"x"] * 10
-    assert next(asked) <= 10 + 2 * 3
-    assert isinstance(contents, Generator)
-    contents.close()
-
-
 def test_a_missing_object_raises_when_its_turn_comes(store: Store) -> None:
     store.write_many([("0", b"0"), ("1", b"1"), ("3", b"3")])
     contents = store.read_many(["0", "1", "2", "3"])
@@ -175,15 +145,6 @@ def test_a_store_travels_without_its_client(store: Store) -> None:
     assert pickle.loads(packed).read("a") == b"x"
     secret = os.environ.get("AWS_SECRET_ACCESS_KEY")
     assert secret is None or secret not in repr(store)
-
-
-@pytest.mark.processes
-def test_a_store_works_in_another_process(bucket: str) -> None:
-    store = open_store(bucket)
-    store.write("a", b"x")
-    script = "import pickle, sys; print(pickle.load(sys.stdin.buffer).read('a'))"
-    child = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(store), capture_output=True, check=True)
-    assert child.stdout == b"b'x'\n"
 
 
 @pytest.mark.parametrize(
@@ -295,9 +256,8 @@ def test_an_object_opens_as_a_file(store: Store) -> None:
 
 
 @pytest.mark.parametrize("store", ["folder", "moto"], indirect=True)
-@pytest.mark.parametrize("number", range(3))
-def test_an_object_is_created_once_and_all_writers_are_given_its_content(store: Store, number: int) -> None:
-    contents = [f"{number} {writer}".encode() for writer in range(6)]
+def test_an_object_is_created_once_and_all_writers_are_given_its_content(store: Store) -> None:
+    contents = [f"{writer}".encode() for writer in range(6)]
     start = threading.Barrier(len(contents))
 
     def create(data: bytes) -> bytes:
@@ -310,12 +270,6 @@ def test_an_object_is_created_once_and_all_writers_are_given_its_content(store: 
     assert found[0] in contents
     assert store.read("deep/er/a.json") == found[0]
     assert store.create("deep/er/a.json", b"later") == found[0]
-
-
-def test_what_was_written_before_is_not_created_again(store: Store) -> None:
-    store.write("a.json", b"first")
-    assert store.create("a.json", b"second") == b"first"
-    assert store.create("b.json", b"own") == b"own"
 
 
 def test_a_file_system_without_hard_links_is_for_one_writer(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:

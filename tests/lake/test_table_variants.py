@@ -1,9 +1,6 @@
 """Tables as their writers left them, read row by row as DuckDB or the writer's own library reads them."""
 
 import datetime
-import importlib.util
-import subprocess
-import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +16,7 @@ from iceberg_deletes import as_version_3, delete_by_vectors, delete_places, dele
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
-from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import DecimalType, LongType, NestedField, StringType, StructType
 from tables import parquet
 
 from opacc_ray.lake.examples import Columns, Rules
@@ -75,28 +72,10 @@ def delta(change: Callable[[deltalake.DeltaTable], Any] | None = None, **options
     return made
 
 
-def _merge(table: deltalake.DeltaTable) -> None:
-    source = rows(30, 50, kind=["new"] * 20)
-    merged = table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
-    merged.when_matched_update_all().when_not_matched_insert_all().execute()
-
-
 def _compact(table: deltalake.DeltaTable) -> None:
     table.optimize.compact()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     table.create_checkpoint()
-
-
-def delta_evolved(folder: Path) -> Table:
-    deltalake.write_deltalake(folder, rows(0, 20).drop_columns(["score", "meta"]))
-    deltalake.write_deltalake(folder, rows(20, 40), mode="append", schema_mode="merge")
-    deltalake.write_deltalake(folder, rows(40, 60).drop_columns(["kind"]), mode="append", schema_mode="merge")
-    return delta_of(folder)
-
-
-def delta_older(folder: Path) -> Table:
-    delta(lambda table: table.delete("id < 15"))(folder)
-    return delta_of(folder, 1)
 
 
 MAPPED = [
@@ -158,12 +137,6 @@ def delta_vectors(folder: Path) -> Table:
     return delta_of(folder)
 
 
-def delta_vectors_and_mapping(folder: Path) -> Table:
-    days = {"1.parquet": {"col-6": "2026-01-05"}}
-    write_mapped(folder, MAPPED, {"1.parquet": mapped_rows(0, 9)}, {"1.parquet": [0, 8]}, partitions=days)
-    return delta_of(folder)
-
-
 # -- Iceberg -----------------------------------------------------------------------------------------------------
 
 
@@ -192,16 +165,6 @@ def iceberg(change: Callable[[Any], Any]) -> Callable[[Path], Table]:
 def of_iceberg(start: int, stop: int | None = None) -> pa.Table:
     stop = stop or start + 20
     return rows(start, stop, small=pa.array([i % 11 for i in range(start, stop)], pa.int32()))
-
-
-def _renamed(table: Any) -> None:
-    with table.update_schema() as update:
-        update.rename_column("score", "was_score")
-        update.rename_column(("meta", "n"), "count")
-    with table.update_schema() as update:
-        update.add_column("score", DoubleType())
-        update.add_column(("meta", "n"), LongType())
-    table.append(table.scan().to_arrow())
 
 
 def _added(table: Any) -> None:
@@ -274,38 +237,9 @@ def _deleted_by_vectors(table: Any) -> Table:
     return _of_version_3(table, {})
 
 
-def _defaulted(table: Any) -> Table:
-    with table.update_schema() as update:
-        update.add_column("tier", StringType())
-        update.add_column("first", DateType())
-        update.add_column(("meta", "lens"), LongType())
-    more = of_iceberg(40).append_column("tier", pa.array(["gold", "silver", None, "gold"] * 5))
-    lens = [{**row, "lens": 7} if row else None for row in more["meta"].to_pylist()]
-    more = more.append_column("first", pa.nulls(20, pa.date32()))
-    table.append(more.set_column(7, "meta", pa.array(lens, pa.struct([*META, ("lens", pa.int64())]))))
-    return _of_version_3(table, {"tier": "silver", "first": "2026-01-05", "meta.lens": 50})
-
-
 def _of_version_3(table: Any, defaults: dict[str, Any]) -> Table:
     place = as_version_3(table, defaults)
     return as_left(table, StaticTable.from_metadata(place).scan().to_arrow())
-
-
-def _branched(table: Any) -> Table:
-    table.manage_snapshots().create_branch(table.current_snapshot().snapshot_id, "audit").commit()
-    table.delete("id < 10", branch="audit")
-    table.append(of_iceberg(40))
-    wanted = table.refresh().scan(snapshot_id=table.snapshot_by_name("audit").snapshot_id).to_arrow()
-    return as_left(table, wanted, version="audit")
-
-
-def _tagged(table: Any) -> Table:
-    table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, "q1").commit()
-    wanted = table.scan().to_arrow()
-    with table.update_schema() as update:
-        update.rename_column("kind", "sort")
-    table.delete("id > 5")
-    return as_left(table, wanted, version="q1")
 
 
 # -- Parquet, by hand and by other writers -----------------------------------------------------------------------
@@ -343,13 +277,6 @@ def drifted(folder: Path) -> Table:
     return by_duckdb(folder)
 
 
-def drifted_numbers(folder: Path) -> Table:
-    for number, kind in enumerate([pa.uint8(), pa.int8(), pa.uint32(), pa.int64(), pa.decimal128(22, 3), pa.float32()]):
-        table = pa.table({"id": [number], "n": pa.array([number + 1], kind if number < 4 else pa.int64()).cast(kind)})
-        (folder / f"{number}.parquet").write_bytes(parquet(table))
-    return by_duckdb(folder)
-
-
 def numbers_and_texts(folder: Path) -> Table:
     values = {"1": pa.array([7, 8], pa.int64()), "2": pa.array(["9", "ten"]), "3": pa.array([NOON.date(), None])}
     values |= {"4": pa.array([True, False]), "5": pa.array([2.0, 1e16]), "6": pa.array([0.1, 1e10], pa.float32())}
@@ -380,59 +307,6 @@ def hive_by_duckdb(folder: Path, *, twice: bool = False) -> Table:
     return by_duckdb(folder / "t", "**/*.parquet")
 
 
-def by_pandas(folder: Path) -> Table:
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"id": range(10), "kind": ["a", None] * 5, "n": pandas.array([1, None] * 5, "Int64")})
-    frame.to_parquet(folder / "1.parquet")
-    frame = frame.assign(id=range(10, 20), kind=frame["kind"].astype("category"), n=frame["n"].astype("float64"))
-    frame.set_index("id").to_parquet(folder / "2.parquet")
-    return by_duckdb(folder, rows="id, kind, n")
-
-
-def by_polars(folder: Path) -> Table:
-    polars = pytest.importorskip("polars")
-    given = polars.from_arrow(rows(0, 20))
-    given.write_parquet(folder / "1.parquet")
-    given.with_columns(polars.col("kind").cast(polars.Categorical)).write_parquet(folder / "2.parquet")
-    (folder / "3.parquet").write_bytes(parquet(rows(20, 40)))
-    return by_duckdb(folder)
-
-
-def hive_by_polars(folder: Path) -> Table:
-    polars = pytest.importorskip("polars")
-    polars.from_arrow(rows(0, 40)).write_parquet(polars.PartitionBy(folder / "t", key=["kind", "day"]), mkdir=True)
-    return by_duckdb(folder / "t", "**/*.parquet")
-
-
-def delta_by_polars(folder: Path) -> Table:
-    polars = pytest.importorskip("polars")
-    polars.from_arrow(rows(0, 20)).write_delta(folder)
-    polars.from_arrow(rows(20, 40)).write_delta(folder, mode="append")
-    deltalake.DeltaTable(folder).delete("id = 4")
-    return delta_of(folder)
-
-
-SPARK = """
-import sys
-from pyspark.sql import SparkSession
-spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-         .config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "1").getOrCreate())
-given = spark.read.parquet(sys.argv[1])
-given.write.partitionBy("day", "kind").parquet(sys.argv[2])
-more = given.withColumn("more", given.id * 2).where("id > 9")
-more.write.mode("append").partitionBy("day", "kind").parquet(sys.argv[2])
-"""
-
-
-def hive_by_spark(folder: Path) -> Table:
-    if importlib.util.find_spec("pyspark") is None:
-        pytest.skip("pyspark is not installed")
-    given = rows(0, 20).append_column("gap", pa.array([None, "a b", "c/d", "é=1"] * 5))
-    (folder / "given.parquet").write_bytes(parquet(given))
-    subprocess.run([sys.executable, "-c", SPARK, f"{folder}/given.parquet", f"{folder}/t"], check=True)
-    return by_duckdb(folder / "t", "**/*.parquet")
-
-
 # -- Lance and Hugging Face --------------------------------------------------------------------------------------
 
 
@@ -445,42 +319,14 @@ def lance_of(change: Callable[[Any], Any]) -> Callable[[Path], Table]:
     return made
 
 
-def _upsert(table: Any) -> None:
-    table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows(30, 50))
-
-
-def lance_tagged(folder: Path) -> Table:
-    table = lance_of(lambda table: table.tags.create("audit", table.version))(folder)
-    lance.dataset(table.uri).delete("id < 30")
-    return table._replace(rules=Rules(version="audit"))
-
-
-def by_datasets(folder: Path) -> Table:
-    datasets = pytest.importorskip("datasets.arrow_dataset")
-    given = rows(0, 40).drop_columns(["price"])
-    datasets.Dataset(given).save_to_disk(f"{folder}/t", num_shards=3)
-    return Table("huggingface", f"{folder}/t", given)
-
-
 VARIANTS: dict[str, Callable[[Path], Table]] = {
-    "delta append": delta(),
     "delta delete": delta(lambda table: table.delete("id % 3 = 1")),
-    "delta update": delta(lambda table: table.update({"kind": "'new'"}, predicate="id > 15 and id < 25")),
-    "delta merge": delta(_merge),
     "delta compact, vacuum, checkpoint": delta(_compact, partition_by=["kind", "day"]),
-    "delta added and absent columns": delta_evolved,
-    "delta older version": delta_older,
     "delta column mapping by name": delta_mapped,
     "delta column mapping with swapped names": delta_swapped,
     "delta column mapping by number": delta_by_number,
     "delta deletion vectors": delta_vectors,
-    "delta deletion vectors and column mapping": delta_vectors_and_mapping,
-    "delta by polars": delta_by_polars,
-    "iceberg append": iceberg(lambda table: None),
     "iceberg delete": iceberg(lambda table: table.delete("id < 7")),
-    "iceberg overwrite": iceberg(lambda table: table.overwrite(of_iceberg(50), overwrite_filter="kind = 'odd'")),
-    "iceberg upsert": iceberg(lambda table: table.upsert(of_iceberg(30, 50), join_cols=["id"]) and None),
-    "iceberg renamed and reused names": iceberg(_renamed),
     "iceberg added, moved and dropped": iceberg(_added),
     "iceberg renamed in maps and lists": _maps,
     "iceberg promoted": iceberg(_promoted),
@@ -488,25 +334,13 @@ VARIANTS: dict[str, Callable[[Path], Table]] = {
     "iceberg position deletes": iceberg(_deleted_by_place),
     "iceberg equality deletes": iceberg(_deleted_by_value),
     "iceberg deletion vectors": iceberg(_deleted_by_vectors),
-    "iceberg initial defaults": iceberg(_defaulted),
-    "iceberg branch": iceberg(_branched),
-    "iceberg tag": iceberg(_tagged),
     "parquet of drifted types": drifted,
-    "parquet of drifted numbers": drifted_numbers,
     "parquet of numbers and texts": numbers_and_texts,
     "parquet of drifted maps": drifted_maps,
-    "parquet by pandas": by_pandas,
-    "parquet by polars": by_polars,
     "hive by duckdb": hive_by_duckdb,
     "hive by duckdb with its columns": lambda folder: hive_by_duckdb(folder, twice=True),
-    "hive by polars": hive_by_polars,
-    "hive by spark": hive_by_spark,
     "lance append and delete": lance_of(lambda table: table.delete("id % 4 = 2")),
-    "lance update": lance_of(lambda table: table.update({"kind": "'new'"}, where="id < 20")),
-    "lance upsert": lance_of(_upsert),
     "lance added columns": lance_of(lambda table: table.add_columns({"double": "id * 2"})),
-    "lance tag": lance_tagged,
-    "arrow by datasets": by_datasets,
 }
 
 

@@ -8,7 +8,6 @@ import pytest
 from oracles.coverage import met
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.neurons import criteria
 from opacc_ray.neurons.criteria import Criterion, Ranges
 
 CRITERIA = [
@@ -105,22 +104,6 @@ def test_a_relu_that_is_off_is_not_out_of_range():
     assert not Criterion.parse("nbc").bits([np.zeros((1, 2), dtype=np.float32)], ranges).any()
 
 
-@pytest.mark.parametrize("text", CRITERIA)
-def test_a_batch_may_be_cut_anywhere(text, monkeypatch):
-    layers, ranges = example()
-    criterion = Criterion.parse(text)
-    whole = criterion.bits(layers, ranges)
-    parts = [criterion.bits([values[part] for values in layers], ranges) for part in np.split(np.arange(40), [1, 9, 9])]
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
-    monkeypatch.setattr(criteria, "_BITS", 100)
-    np.testing.assert_array_equal(criterion.bits(layers, ranges), whole)
-
-
-def test_more_top_neurons_than_there_are_are_all():
-    layers, _ = example(widths=(3,))
-    assert unpack(Criterion.parse("tknc:9").bits(layers), 3).all()
-
-
 @pytest.mark.parametrize("text", [*CRITERIA, "kmnc:1000000", "nc:1e-05"])
 def test_writes_as_it_is_read(text):
     assert str(Criterion.parse(text)) == text
@@ -164,14 +147,6 @@ def test_ranges_merge_to_those_of_all():
     for values, low, high in zip(layers, *merged, strict=True):
         np.testing.assert_array_equal(low, values.min(axis=0))
         np.testing.assert_array_equal(high, values.max(axis=0))
-
-
-def test_ranges_come_back_from_bytes():
-    layers, ranges = example(widths=tuple(range(1, 13)))
-    again = Ranges.decode(ranges.encode(), "here")
-    assert again.encode() == ranges.encode()
-    criterion = Criterion.parse("nbc")
-    np.testing.assert_array_equal(criterion.bits(layers, again), criterion.bits(layers, ranges))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

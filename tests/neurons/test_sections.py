@@ -62,46 +62,6 @@ def test_a_hand_worked_neuron() -> None:
     assert equal_width(view_of(Pool(hidden=hidden)), ["hidden"], 4).counts.tolist() == [[2, 2, 2, 1]]
 
 
-@pytest.mark.parametrize("num", [2, 20, 255])
-def test_codes_stay_in_range_and_never_decrease(num: int) -> None:
-    rng = np.random.default_rng(1)
-    bits = rng.integers(0, 2**32, 4000, dtype=np.uint32).view(np.float32)
-    values = np.sort(bits[np.isfinite(bits)])[:, None]
-    codes = _codes(Pool(hidden=values), num).ravel().astype(int)
-    assert codes[0] == 0
-    assert codes[-1] == num - 1
-    assert (np.diff(codes) >= 0).all()
-
-
-def _unaligned(values: np.ndarray) -> np.ndarray:
-    return np.frombuffer(b"x" + values.tobytes(), dtype=np.uint8)[1:].view(np.float32).reshape(values.shape)
-
-
-def _read_only(values: np.ndarray) -> np.ndarray:
-    copy = values.copy()
-    copy.flags.writeable = False
-    return copy
-
-
-@pytest.mark.parametrize(
-    "layout",
-    [
-        np.asfortranarray,
-        _read_only,
-        _unaligned,
-        lambda values: np.repeat(values, 2, axis=1)[:, ::2],
-        lambda values: values[::-1].copy()[::-1],
-        lambda values: values.astype(">f4"),
-        lambda values: values.astype(np.float64),
-    ],
-)
-def test_layout_in_memory_does_not_matter(layout, hidden: np.ndarray) -> None:
-    histogram = equal_width(view_of(Pool(hidden=hidden)), ["hidden"], 20)
-    other = equal_width(view_of(Pool(hidden=layout(hidden))), ["hidden"], 20)
-    assert np.array_equal(other.counts, histogram.counts)
-    assert np.array_equal(_codes(Pool(hidden=layout(hidden)), 20), _codes(Pool(hidden=hidden), 20))
-
-
 @pytest.mark.parametrize("number", ["1", "2", "7"])
 def test_parts_and_threads_do_not_matter(number: str, hidden: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = equal_width(view_of(Pool(hidden=hidden)), ["hidden"], 20)
@@ -115,16 +75,6 @@ def test_parts_and_threads_do_not_matter(number: str, hidden: np.ndarray, monkey
         assert np.array_equal(cut.sections[0].low, whole.sections[0].low)
         assert np.array_equal(cut.sections[0].high, whole.sections[0].high)
         assert _codes(view, 20).tolist() == reference.equal_width(hidden, 20)
-
-
-def test_layers_stand_side_by_side(hidden: np.ndarray) -> None:
-    pool = Pool(hidden=hidden, output=hidden[:, :3] ** 2)
-    both = equal_width(view_of(pool), ["hidden", "output"], 20)
-    alone = [equal_width(view_of(pool), [layer], 20) for layer in ("hidden", "output")]
-    assert np.array_equal(both.counts, np.concatenate([histogram.counts for histogram in alone]))
-    rows = np.array([5, 0, 5])
-    expected = [part_codes(pool, rows, histogram.sections) for histogram in alone]
-    assert np.array_equal(part_codes(pool, rows, both.sections), np.hstack(expected))
 
 
 def test_share_sums_to_one_and_a_constant_neuron_has_one_section(hidden: np.ndarray) -> None:

@@ -15,9 +15,17 @@ def met(criterion, layers, low=None, high=None):
             outputs = [float(value) for value in layer[example]]
             for neuron, value in enumerate(outputs):
                 ends = (float(low[at][neuron]), float(high[at][neuron])) if low is not None else None
-                row += RULES[name](value, outputs, ends, number)
+                row += RULES[name](at_end(value, *ends) if name in OF_RANGES else value, outputs, ends, number)
         rows.append(row)
     return np.array(rows, dtype=bool)
+
+
+def at_end(value, low, high):
+    """A value beyond an end of a range by the rounding of float32 alone is this end."""
+    rounding = 64 * 2**-23 * max(abs(low), abs(high))
+    if low - rounding <= value < low:
+        return low
+    return high if high < value <= high + rounding else value
 
 
 def nc(value, outputs, ends, threshold):
@@ -53,3 +61,4 @@ def tknc(value, outputs, ends, num):
 
 
 RULES = {"nc-raw": nc_raw, "nc": nc, "kmnc": kmnc, "nbc": nbc, "snac": snac, "tknc": tknc}
+OF_RANGES = "kmnc", "nbc", "snac"

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from opacc_ray.parts.cache import Kept, key_of
-from opacc_ray.parts.subset import subset
-from opacc_ray.parts.view import LocalParts, View, view_of
+from opacc_ray.parts.view import Kept, LocalParts, View, key_of, subset, view_of
 from opacc_ray.pool import Pool
 
 
@@ -57,13 +55,6 @@ def test_only_a_part_without_the_value_is_sent_the_recipe() -> None:
     parts.calls = 0
     assert _kept(parts, 2.0).map(_plus, [(1,), (1,)]) == [3.0, 43.0]
     assert (made, parts.calls) == ([3, 7, 7], 3)
-
-
-def test_several_calls_of_a_part_without_the_value_make_it_once() -> None:
-    made.clear()
-    parts = LocalParts([_pool(0, 3)])
-    assert _kept(parts, 0.0).call([(0, _plus, (1,)), (0, _plus, (2,))]) == [4.0, 5.0]
-    assert made == [3]
 
 
 def test_what_is_kept_ends_with_the_parts() -> None:

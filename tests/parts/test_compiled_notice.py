@@ -15,13 +15,3 @@ def test_long_compiling_is_reported_once_at_a_terminal(
     for seconds in (0.6, 0.3, 0.5, 3.0):
         loops._report(seconds)
     assert capsys.readouterr().err.count("opacc: compiling for this machine") == 1
-
-
-def test_nothing_is_printed_where_nobody_reads(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(loops, "_seconds", 0.0)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
-    monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    loops._report(5.0)
-    assert capsys.readouterr().err == ""

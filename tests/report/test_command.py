@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from reported_run import CLASSES, KEYS, TRUTH, label, write_run
+from reported_run import label, write_run
 
 from opacc_ray.audit import verbs
-from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
-from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.report.report_documents import RunReport, WrittenReport
 from opacc_ray.runs.run import Run
 
@@ -47,26 +46,6 @@ def test_its_json_is_a_document(run: Run, tmp_path: Path, capsys: pytest.Capture
     assert report.estimate is not None
     assert report.estimate.level == 0.8
     assert not (Path(run.uri) / "report.json").exists()
-
-
-def test_a_track_has_a_report_of_its_own(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    track = run.along("more")
-    label(track, verbs.select(track, "srs", 90, {}, seed=5).ids)
-    assert main(["report", run.uri, "--track", "more", "--json"]) == 0
-    answer = WrittenReport.from_dict(json.loads(capsys.readouterr().out), "answer")
-    assert answer.files[0] == f"{run.uri}/tracks/more/report.html"
-    report = RunReport.from_bytes((Path(run.uri) / "tracks/more/report.json").read_bytes(), "report.json")
-    assert (report.track, report.rounds[0].budget) == ("more", 90)
-
-
-def test_labels_in_conflict_are_refused_and_nothing_is_written(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    first = run.read_selection(1).ids[0]
-    other = CLASSES[(TRUTH[KEYS.index(first)] + 1) % 3]
-    text = f"id,label,annotator\n{first},{other},ann\n{first},{other},bob\n"
-    import_labels(run, "other.csv", text.encode(), conflict="majority")
-    assert main(["report", run.uri, "--conflict", "error"]) == 6
-    assert "conflict" in capsys.readouterr().err
-    assert not (Path(run.uri) / "report.html").exists()
 
 
 def test_a_report_is_written_to_a_bucket(run: Run, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:

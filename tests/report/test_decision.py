@@ -15,6 +15,7 @@ from opacc_ray.errors import SpecError
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report import sentences
 from opacc_ray.report.decision import decided, findings
+from opacc_ray.report.facts import stated
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import ConfusionCell, RunReport
 from opacc_ray.report.run_report import gather
@@ -60,14 +61,14 @@ def test_a_goal_below_above_and_inside_of_the_interval(run: Run) -> None:
     assert below.verdict is not None
     assert above.verdict is not None
     assert (below.verdict.met, above.verdict.met) == (True, False)
-    assert sentences.verdict(below)[0].startswith("Meets ")
-    assert sentences.verdict(above)[0].startswith("Does not meet ")
+    assert below.verdict.heading.startswith("Meets ")
+    assert above.verdict.heading.startswith("Does not meet ")
     inside = gather(run, goal=estimate.value - 0.04)[0]
     assert inside.verdict is not None
     assert (inside.verdict.met, inside.verdict.half_width) == (None, pytest.approx(0.04, abs=0.001))
     ahead = look_for_goal(run, inside.verdict.half_width or 0)
     assert inside.verdict.labels_to_go == ahead.labels_to_go > 0
-    heading, detail = sentences.verdict(inside)
+    heading, detail = inside.verdict.heading, inside.verdict.detail
     assert heading.startswith("Cannot tell yet whether it meets ")
     assert f"about {sentences.rounded(ahead.labels_to_go)} more labels decide." in detail
     assert inside.next is not None
@@ -86,24 +87,22 @@ def test_a_goal_may_be_about_another_number(run: Run) -> None:
     for met, share in ends.items():
         if not 0 < share < 1:
             continue
-        report = gather(run, goal={f"recall@{name}": share})[0]
+        report, pictures = gather(run, goal={f"recall@{name}": share})
         assert report.verdict is not None
         assert (report.verdict.metric, report.verdict.met) == (f"recall@{name}", met)
-        assert sentences.verdict(report)[0].endswith(f" % recall of {name}")
+        assert report.verdict.heading.endswith(f" % recall of {name}")
     assert report.next is not None
     assert f"'recall@{name} ±" in report.next.command
+    assert report.estimate is not None
+    assert report.estimate.lead == f"recall@{name}"
+    assert report.answer.startswith(f"The recall of {name} over the ")
+    big = re.findall('<span class="big">(.*?)</span>', page(report, pictures))
+    assert [text.replace("\N{NO-BREAK SPACE}", " ") for text in big] == [stated(own).value]
+    assert summary(report).startswith(f"## {report.name}: operational recall of {name}\n")
     spec = parse_spec(run.spec.model_dump(mode="json") | {"goal": {f"recall@{name}": "50 %"}}, "spec")
     assert spec.least == (0.5, f"recall@{name}")
     assert spec.numbers == spec.served == [f"recall@{name}"]  # stated, and steers the draw
     assert spec.identity() == run.spec.identity()
-
-
-@pytest.mark.parametrize(
-    ("text", "least"),
-    [("0.9", (0.9, "accuracy")), ("recall@a b 90 %", (0.9, "recall@a b")), ("macro_f1 .8", (0.8, "macro_f1"))],
-)
-def test_a_goal_is_read_from_a_text(text: str, least: tuple[float, str]) -> None:
-    assert Least.parse(text) == least
 
 
 @pytest.mark.parametrize("text", ["recall", "f1@a 1.5", "brier 0.2", "nonsense 0.5", "0"])
@@ -114,7 +113,8 @@ def test_a_text_that_is_no_goal_is_refused(text: str) -> None:
 
 def test_page_summary_and_model_card_say_the_same(run: Run) -> None:
     report, pictures = gather(run, goal=0.5)
-    heading, detail = sentences.verdict(report)
+    assert report.verdict is not None
+    heading, detail = report.verdict.heading, report.verdict.detail
     text, html = summary(report), page(report, pictures).replace("\N{NO-BREAK SPACE}", " ")
     assert heading == "Meets 50 %"
     assert f'<h2 id="answer">{heading}</h2>' in html
@@ -125,44 +125,7 @@ def test_page_summary_and_model_card_say_the_same(run: Run) -> None:
         assert f"**{item.name}**: " in text
 
 
-def test_a_goal_of_the_spec_is_no_part_of_the_audit_s_identity(run: Run, tmp_path: Path) -> None:
-    content = run.spec.model_dump(mode="json")
-    other = parse_spec(content | {"goal": "85 %"}, "spec")
-    assert other.goal == 0.85
-    assert other.identity() == run.spec.identity()
-    again = Run.create(run.uri, run.header.model_copy(update={"spec": other}))
-    assert again.spec.goal == 0.85
-    assert gather(again)[0].verdict is not None
-    assert Run.create(run.uri, run.header).spec.goal is None
-
-
-@pytest.mark.parametrize(
-    ("goal", "reason"),
-    [
-        (85, "write 0.85 or 85 %"),
-        (0, "greater than 0"),
-        ("x", "number"),
-        ({"macro_f1": 0.9, "macro_recall": 0.9}, "it names 2 numbers; give one"),
-        ({"brier": 0.1}, "brier is best at 0"),
-        ({"recall@nobody": 0.9}, "has the class"),
-        ({"macro_f1": 90}, "write 0.9 or 90 %"),
-    ],
-)
-def test_a_goal_is_a_share(run: Run, goal: Any, reason: str) -> None:
-    with pytest.raises(SpecError, match=reason):
-        parse_spec(run.spec.model_dump(mode="json") | {"goal": goal}, "spec")
-
-
 # -- checks ----------------------------------------------------------------------------------------------
-
-
-def test_a_sound_audit_has_four_marks(run: Run) -> None:
-    report, _ = gather(run)
-    assert states(report) == {"sampling": "ok", "labels": "warning", "pool": "ok", "model": "warning"}
-    assert text_of(report, "labels") == (
-        "100 of 100 labelled. Errors of labels are not measured: label some twice (`opacc label --overlap 0.2`)."
-    )
-    assert text_of(report, "model") == "The spec names no weights, so their digest is not known."
 
 
 @pytest.mark.parametrize(
@@ -173,7 +136,7 @@ def test_annotators_who_agree_by_chance_fail_the_labels_and_are_the_next_step(
     run: Run, alpha: float | None, differ: int, allows: list[Any], state: str
 ) -> None:
     noise = LabelNoise(
-        **{"low": 0.5, "high": 0.9, "level": 0.95, "interval": "widened", "reason": None},
+        **{"low": 0.5, "high": 0.9, "level": 0.95, "method": "widened", "reason": None},
         **{"examples": 20, "differ": differ, "disagreement": 0.1, "disagreement_high": 0.2, "alpha": alpha},
     )
     report = with_estimate(run, label_noise=noise, allows_for=allows)
@@ -181,7 +144,7 @@ def test_annotators_who_agree_by_chance_fail_the_labels_and_are_the_next_step(
     assert f"Two people differ on {differ} of 20 examples" in text_of(report, "labels")
     assert report.next is not None
     is_failed = state == "failed"
-    assert (report.next.command == f"opacc labels agreement {run.uri}") is is_failed
+    assert (report.next.command == f"opacc labels list {run.uri}") is is_failed
     assert ("no better than chance" in text_of(report, "labels")) is is_failed
 
 
@@ -227,7 +190,8 @@ def test_the_next_step_follows_the_verdict_and_can_be_pasted(run: Run, capsys: p
         assert step is not None
         return step.command
 
-    assert command(None) == f"opacc report {run.uri} --goal 0.9"
+    near = float(command(None).removeprefix(f"opacc report {run.uri} --goal "))
+    assert near <= estimate.value < near + 0.05
     assert command(estimate.low / 2) == f"opacc history weekly --output {run.spec.output}"
     assert command(estimate.high + 0.01) == f"opacc compare {run.uri} NEW_RUN"
     open_one = command(estimate.value - 0.04)
@@ -257,32 +221,13 @@ def test_only_parts_that_the_labels_set_apart_are_findings_and_the_costliest_com
     update = {"tables": [], "reliability": None, "confusion": cells}
     changed = report.model_copy(update=update | {"estimate": with_numbers(estimate, {}, [table("camera", parts)])})
     texts = [item.text for item in findings(changed)]
-    assert [text.partition(":")[0] for text in texts] == ["camera costly", "cat predicted as dog", "camera small"]
+    assert [text.partition(":")[0] for text in texts] == ["camera costly", "'cat' predicted as 'dog'", "camera small"]
     assert texts[0] == (
         "camera costly: accuracy 50.0 % (35.0 to 65.0); whole pool 85.0 %. Covers 20 % of the pool, by 40 labels."
     )
     many = {f"c{place}": slice_of(0.3, 0.2, 0.4, size=20) for place in range(9)}
     more = changed.model_copy(update={"estimate": with_numbers(estimate, {}, [table("camera", many)])})
     assert len(findings(more)) == 5
-
-
-def test_overconfidence_is_the_last_finding_and_underconfidence_none(run: Run) -> None:
-    report, _ = gather(run)
-    assert report.reliability is not None
-    assert report.estimate is not None
-    for confidence, count in ((report.estimate.high + 0.01, 1), (report.estimate.low - 0.01, 0)):
-        belief = report.reliability.model_copy(update={"mean_confidence": confidence})
-        found = findings(report.model_copy(update={"reliability": belief, "tables": [], "confusion": []}))
-        assert len(found) == count
-        assert all("overconfident" in item.text for item in found)
-
-
-def test_labels_that_set_nothing_apart_say_so(run: Run) -> None:
-    report, pictures = gather(run)
-    nothing = report.model_copy(update={"findings": []})
-    said = "No class, slice or confusion stands out from 100 labels."
-    assert said in page(nothing, pictures)
-    assert said in summary(nothing)
 
 
 # -- the audit before ------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from reported_run import label, write_run
 from stated_numbers import with_numbers
 
 from opacc_ray.audit import verbs
-from opacc_ray.report.characterized import characterize_sets as characterize
-from opacc_ray.report.characterized import write_characterization
+from opacc_ray.extensions.characterize.characterization import characterize_sets
+from opacc_ray.extensions.characterize.coverage_page import write_characterization
 from opacc_ray.report.page import page as page_of
 from opacc_ray.report.run_report import gather, make_report
 
@@ -64,14 +64,6 @@ def test_a_pair_filters_the_wall_of_mistakes(browser: Any, address: str) -> None
         assert shown.count() == every
 
 
-def test_evidence_is_folded_on_a_screen_and_open_on_paper(browser: Any, address: str) -> None:
-    with opened(browser, address, "desktop", "light") as (page, _, _):
-        table = page.locator("#slices-0 table")
-        assert not table.is_visible()
-        page.emulate_media(media="print")
-        assert table.bounding_box()["height"] > 50
-
-
 @pytest.fixture(scope="module")
 def addresses(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Pages of all states: whole, partial, without labels (but characterised), a regression; and a characterisation."""
@@ -79,7 +71,7 @@ def addresses(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     label(partial, verbs.select(partial, "ces", 60, {}).ids[:50])
     none = write_run(tmp_path_factory.mktemp("none"))
     verbs.select(none, "srs", 40, {})
-    coverage = write_characterization(characterize([none]), none)
+    coverage = write_characterization(characterize_sets([none]), none)
     regression = write_run(tmp_path_factory.mktemp("regression"), task="regression", form="npy")
     label(regression, verbs.select(regression, "srs", 60, {}).ids)
     runs = {"partial": partial, "none": none, "regression": regression}
@@ -88,7 +80,7 @@ def addresses(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     assert report.estimate is not None
     numbers = tmp_path_factory.mktemp("numbers") / "report.html"
     numbers.write_text(page_of(report.model_copy(update={"estimate": with_numbers(report.estimate)}), pictures))
-    others = {"coverage": Path(coverage.files[1]).as_uri(), "numbers": numbers.as_uri()}
+    others = {"coverage": Path(coverage[1]).as_uri(), "numbers": numbers.as_uri()}
     return {"whole": address} | others | made
 
 
@@ -98,11 +90,3 @@ def test_axe_finds_no_violation(browser: Any, addresses: dict[str, str], state: 
     with opened(browser, addresses[state], size, scheme) as (page, _, _):
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
         assert_accessible(page, 20)
-
-
-def test_it_prints_in_ink_on_white(browser: Any, address: str) -> None:
-    page = browser.new_context(color_scheme="dark", viewport={"width": 680, "height": 900}).new_page()
-    page.goto(address)
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(26, 32, 39)"
-    assert page.locator("svg:visible").count() == page.locator(".wide svg").count()

@@ -13,14 +13,9 @@ from PIL import Image
 from reported_run import KEYS, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import verbs
-from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.report import rendering
-from opacc_ray.report.figures import Row, interval_chart
-from opacc_ray.report.gallery import draw
-from opacc_ray.report.page import page, pairs_of, summary
-from opacc_ray.report.run_report import gather, make_report, weights_of
+from opacc_ray.report.page import markdown_prose, origin_of, page, style, summary
+from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
-from opacc_ray.svg import WIDE
 
 VOID = {"meta", "img", "line", "circle", "path", "br", "link", "input"}
 HOSTILE = [
@@ -106,21 +101,6 @@ def test_its_structure_is_one_that_a_screen_reader_follows(html: str) -> None:
     assert all(item["tabindex"] == "0" and item["aria-label"] for item in regions)
 
 
-def test_every_figure_is_there_for_wide_and_for_narrow_pages(html: str) -> None:
-    found = {item["aria-labelledby"].split()[0] for item in Page(html).all("svg")}
-    names = ("intervals", "course", "widths", "reliability", "slices-0", "slices-1")
-    assert found == {f"{name}-{size}-title" for name in names for size in "wn"}
-
-
-@pytest.mark.parametrize("note", ["92.3% – 97.1%", "92.27% – 97.14%", "92.2721% – 99.9999%"])
-def test_ranges_beside_a_chart_of_intervals_leave_its_marks_free(note: str) -> None:
-    """The fonts of common systems take 7.4 pixels a character of such a range at most."""
-    row = Row("This audit", 0.92, 0.95, 1.0, "own", note=note)
-    drawn = interval_chart("chart", "title", "said", [row], WIDE, "accuracy")
-    marks = [float(found) for found in re.findall(r'(?:x2|cx)="([\d.]+)"', drawn)]
-    assert max(marks) + 6 <= WIDE - 7.4 * len(note)
-
-
 def test_it_says_the_answer_the_worth_and_how_to_repeat_it(run: Run, html: str) -> None:
     report, _ = gather(run)
     words = Page(html).words
@@ -147,15 +127,6 @@ def test_it_says_which_audits_it_started_from(tmp_path: Path) -> None:
     assert "40 labels from the audit" in summary(report)
     nothing = report.model_copy(update={"history": []})
     assert "found none with labels." in Page(page(nothing, pictures)).words
-
-
-def test_a_partial_result_says_so_on_top(tmp_path: Path) -> None:
-    run = write_run(tmp_path)
-    label(run, verbs.select(run, "srs", 40, {}).ids[:30])
-    words = Page(page(*gather(run))).words
-    assert "of the labels so far" in words.partition("The model is right")[0]
-    assert "! Labels 30 of 40 labelled, 10 missing." in words
-    assert f"What now Label the 10 examples that wait. opacc label {run.uri}" in words
 
 
 def test_without_labels_it_shows_what_waits_and_what_the_model_claims(tmp_path: Path) -> None:
@@ -217,36 +188,6 @@ def test_hostile_ids_and_classes_are_nothing_but_text(hostile: Run) -> None:
     assert found.open == []
 
 
-def test_hostile_classes_make_no_markup_in_the_summary(hostile: Run) -> None:
-    report, _ = gather(hostile)
-    text = summary(report)
-    outside = text.partition("```yaml")[0]
-    assert not re.search(r"<(?!/?details>|/?summary>)", outside)
-    assert not re.search(r"^# ", outside, re.MULTILINE)
-    rows = [line for line in outside.splitlines() if line.startswith("| ")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {4, 6}
-
-
-def test_forty_noisy_pictures_stay_below_three_megabytes(tmp_path: Path) -> None:
-    run = write_run(tmp_path)
-    label(run, verbs.select(run, "srs", 200, {}).ids)
-    report, pictures = gather(run)
-    assert report.gallery is not None
-    assert len(report.gallery.examples) == 40
-    noise = np.random.default_rng(0).integers(0, 256, (400, 400, 3), dtype=np.uint8)
-    worst = page(report, dict.fromkeys(pictures, draw(noise)))
-    assert len(worst.encode()) < 3_000_000
-
-
-def test_it_is_written_beside_the_estimate_or_elsewhere(run: Run, tmp_path: Path) -> None:
-    written, _ = make_report(run)
-    assert written.files == [run.store.uri_of(f"report.{suffix}") for suffix in ("html", "json", "md")]
-    elsewhere, _ = make_report(run, str(tmp_path / "out"))
-    assert elsewhere.files == [str(tmp_path / "out" / f"report.{suffix}") for suffix in ("html", "json", "md")]
-    for here, there in zip(written.files, elsewhere.files, strict=True):
-        assert Path(here).read_bytes() == Path(there).read_bytes()
-
-
 def test_pictures_are_those_of_the_examples_they_stand_by(run: Run, html: str) -> None:
     wrong = {key for i, key in enumerate(KEYS) if TRUTH[i] != PREDICTION[i]}
     images = Page(html).all("img")
@@ -266,8 +207,8 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_every_colour_of_text_and_marks_stands_out(scheme: int) -> None:
-    style = str(rendering.style())
-    block = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]
+    css = str(style())
+    block = re.findall(r":root \{(.*?)\}", css, re.DOTALL)[scheme]
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
 
     def contrast(above: str, below: str) -> float:
@@ -280,41 +221,24 @@ def test_every_colour_of_text_and_marks_stands_out(scheme: int) -> None:
     assert contrast("quiet", "wash") >= 4.5
 
 
-def test_all_notes_on_a_number_share_one_box(run: Run) -> None:
-    report, pictures = gather(run)
-    assert report.estimate is not None
-    noted = report.estimate.model_copy(update={"notes": ["One.", "Two."], "reason": "three"})
-    html = page(report.model_copy(update={"estimate": noted, "warnings": ["another model"]}), pictures)
-    assert html.count('<p class="caution">') == 2
-    assert '<p class="caution">One. Two.</p>' in html
-    assert "<strong>Is this the right model?</strong> Another model." in html
-
-
-def test_mistakes_are_filtered_by_pair_without_a_script(run: Run, html: str) -> None:
-    report, _ = gather(run)
-    pairs = pairs_of(report.gallery)
-    found = Page(html)
-    radios = [item["id"] for item in found.all("input")]
-    assert radios == ["pair-all", *(f"pair-{place}" for place in range(len(pairs)))]
-    assert report.gallery is not None
-    for place, (*pair, count) in enumerate(pairs):
-        assert f".wall:has(#pair-{place}:checked) li:not(.pair-{place}) {{ display: none; }}" in html
-        own = [item for item in report.gallery.examples if [item.label, item.prediction] == pair]
-        assert [item.get("class") for item in found.all("li")].count(f"pair-{place}") == count == len(own)
-
-
-def test_each_mistake_has_the_weight_of_its_label(run: Run, html: str) -> None:
-    weights = weights_of(read_rounds(run))
-    assert len(weights) == 100
-    assert sum(weights.values()) == pytest.approx(1, abs=0.05)  # inclusion probabilities differ
-    report, _ = gather(run)
-    assert report.gallery is not None
-    assert report.gallery.examples[0].weight is not None
-    assert all(item.weight == weights[item.id] for item in report.gallery.examples)
-    assert f"<dt>weight</dt><dd>{report.gallery.examples[0].weight * N:,.0f}</dd>" in html
-
-
 def test_markdown_keeps_commands_as_code_and_everything_else_as_text() -> None:
-    said = rendering.markdown_prose("label some twice (`opacc label --overlap 0.2`), *not* <b>")
+    said = markdown_prose("label some twice (`opacc label --overlap 0.2`), *not* <b>")
     assert said == r"label some twice (`opacc label --overlap 0.2`), \*not\* &lt;b&gt;"
-    assert rendering.markdown_prose("one ` <b>") == r"one \` &lt;b&gt;"
+    assert markdown_prose("one ` <b>") == r"one \` &lt;b&gt;"
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        ({"factory": "user:network"}, {"Model": "user:network", "Weights": "made by the factory"}),
+        ({"function": "user:predict"}, {"Model": "user:predict"}),
+        ({"program": "s3://models/net.pt2", "trust": True}, {"Model": "s3://models/net.pt2"}),
+    ],
+)
+def test_the_model_is_named_however_it_was_brought(
+    model: dict[str, str], found: dict[str, str], tmp_path: Path
+) -> None:
+    run = write_run(tmp_path, model=model)
+    verbs.select(run, "srs", 10, {})
+    rows = dict(origin_of(gather(run)[0]))
+    assert {key: rows[key] for key in ("Model", "Weights") if key in rows} == found

@@ -47,38 +47,9 @@ def test_each_is_the_example_itself(run: Run) -> None:
         assert pixels(pictures[item.id]).shape == (8, 12)
 
 
-def test_a_changed_a_lost_and_a_damaged_object_are_said_and_not_shown(run: Run) -> None:
-    first, second = (item.id for item in shown(run)[:2])
-    pool = Path(run.spec.pool.uri)
-    (pool / first).write_bytes(picture(7) + b" ")
-    (pool / second).unlink()
-    report, pictures = gather(run)
-    assert report.gallery is not None
-    said = {item.id: item.not_shown for item in report.gallery.examples}
-    assert said.pop(first) == "its object changed since extraction"
-    assert said.pop(second) == "its object is gone"
-    assert set(said.values()) == {None}
-    assert not isinstance(pictures[first], Picture)
-    assert report.estimate is not None
-    assert report.estimate.objects is not None
-    assert (report.estimate.objects.changed, report.estimate.objects.lost) == (1, 1)
-
-
-def test_an_image_beyond_the_limits_of_the_pool_is_not_decoded(tmp_path: Path) -> None:
-    run = write_run(tmp_path, pool={"uri": str(tmp_path / "pool"), "format": "images", "max_pixels": 50})
-    label(run, verbs.select(run, "srs", 60, {}).ids)
-    assert all("pool.max_pixels is 50" in str(item.not_shown) for item in shown(run))
-
-
-def test_a_pool_that_cannot_be_reached_costs_the_pictures_and_not_the_report(run: Run) -> None:
-    Path(run.spec.pool.uri).rename(Path(run.spec.pool.uri).with_name("elsewhere"))
-    report, _ = gather(run)
-    assert report.estimate is not None
-    assert {item.not_shown for item in shown(run)} == {"its object is gone"}
-
-
-def test_pictures_come_from_a_bucket_and_changes_there_are_seen(bucket: str) -> None:
-    run = write_run(bucket)
+@pytest.mark.parametrize("place", ["tmp_path", pytest.param("bucket", marks=pytest.mark.processes)])
+def test_a_changed_and_a_lost_object_are_said_and_not_shown(place: str, request: pytest.FixtureRequest) -> None:
+    run = write_run(request.getfixturevalue(place))
     label(run, verbs.select(run, "srs", 60, {}).ids)
     first, second = (item.id for item in shown(run)[:2])
     pool = open_store(run.spec.pool.uri)
@@ -89,7 +60,12 @@ def test_pictures_come_from_a_bucket_and_changes_there_are_seen(bucket: str) -> 
     said = {item.id: item.not_shown for item in report.gallery.examples}
     assert said.pop(first) == "its object changed since extraction"
     assert said.pop(second) == "its object is gone"
+    assert set(said.values()) == {None}
     assert all((pixels(pictures[id]) == int(id[:3])).all() for id in said)
+    assert not isinstance(pictures[first], Picture)
+    assert report.estimate is not None
+    assert report.estimate.objects is not None
+    assert (report.estimate.objects.changed, report.estimate.objects.lost) == (1, 1)
 
 
 def rows_run(home: Path) -> Run:
@@ -107,13 +83,6 @@ def test_rows_that_are_pictures_are_shown(tmp_path: Path) -> None:
         assert (pixels(pictures[item.id]) == int(item.id.partition(":")[2])).all()
 
 
-def test_rows_of_a_file_that_changed_are_not_shown(tmp_path: Path) -> None:
-    run = rows_run(tmp_path)
-    file = Path(run.spec.pool.uri) / "rows.npy"
-    file.write_bytes(file.read_bytes())
-    assert {item.not_shown for item in shown(run)} == {"its object changed since extraction"}
-
-
 def test_rows_of_a_pool_with_another_file_are_not_shown(tmp_path: Path) -> None:
     run = rows_run(tmp_path)
     np.save(Path(run.spec.pool.uri) / "again.npy", np.zeros((5, 3, 4), np.uint8))
@@ -127,7 +96,7 @@ def test_image_files_that_predictions_name_are_shown(tmp_path: Path) -> None:
     pool = {"uri": f"{tmp_path}/answers.csv", "format": "features"}
     pool["columns"] = {"id": "image", "uri": "image", "prediction": "prediction", "confidence": "confidence"}
     content = {"name": "named", "pool": pool, "model": {"classes": ["cat", "dog"]}, "output": f"{tmp_path}/out"}
-    run = verbs.run(parse_spec(content | {"sample": {"method": "srs", "budget": 10}}, "spec"))
+    run = verbs.first_round(parse_spec(content | {"sample": {"method": "srs", "budget": 10}}, "spec"))
     ids = run.read_chosen(1).ids
     import_labels(run, "labels.csv", "\n".join(["id,label", *(f"{id},cat" for id in ids)]).encode())
     Path(tmp_path, shown(run)[0].id).unlink()

@@ -1,30 +1,28 @@
 """Metrics, classes and slices of a report: the same rows on the page and in the summary, with what they rest on."""
 
 import re
-from pathlib import Path
 
 import pytest
 from reported_run import label, write_run
-from stated_numbers import CAMERAS, METRICS, slice_of, table, with_numbers
+from stated_numbers import CAMERAS, slice_of, table, with_numbers
 
 from opacc_ray.audit import verbs
-from opacc_ray.estimators.metrics import AVERAGES, CLASS_METRICS, tells
+from opacc_ray.extensions.fleet.run_fleet import worst_slice
+from opacc_ray.metrics.metric import AVERAGES, CLASS_METRICS
 from opacc_ray.report.facts import number
 from opacc_ray.report.gallery import Pictures
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import gather
-from opacc_ray.report.stated_numbers import (
-    if_predicted_text,
+from opacc_ray.report.sentences import (
     labels_to_tell,
     lowest_first,
     meaning_of,
     metric_name,
     parts_name,
-    slices_title,
-    worst_slice,
+    slice_table,
 )
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate, SliceTable
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +73,6 @@ def test_numbers_asked_for_have_a_name_a_meaning_and_both_statements(gathered: t
     assert "400 labels drawn there at random would settle that." in html
 
 
-def test_a_share_that_rises_with_what_is_hidden_has_an_upper_end_to_exceed() -> None:
-    text = if_predicted_text("prevalence@dog", METRICS["recall@dog"])
-    assert text is not None
-    assert "It is above 93.0 % only if more than 3 times as many examples of dog hide" in text
-    assert if_predicted_text("f1@dog", METRICS["f1@dog"]) is None
-
-
 def test_slices_come_by_rising_value_with_both_intervals_and_those_that_say_nothing_last(
     gathered: tuple[RunReport, Pictures],
 ) -> None:
@@ -100,18 +91,13 @@ def test_slices_come_by_rising_value_with_both_intervals_and_those_that_say_noth
     assert "roof: too few labels to tell" in drawn
 
 
-def test_a_page_has_forty_slices_and_the_document_all(gathered: tuple[RunReport, Pictures]) -> None:
-    many = {f"c{k:02d}": slice_of(0.5 + k / 200, 0.4, 0.9) for k in range(43)}
-    estimate = with_numbers(estimate_of(gathered), {}, [table("camera", many)])
-    html = page_of(gathered, estimate)
-    assert "Numbers asked for" not in html
-    found = fold(html, "slices-0")
-    assert [row[0] for row in rows_of(found, "Accuracy by camera")] == [f"c{k:02d}" for k in range(40)]
-    assert "3 more are in report.json only." in found
-    assert "These are the first 15 of 43." in found
-    report = gathered[0].model_copy(update={"estimate": estimate})
-    assert set(report.to_dict()["estimate"]["by_slice"][0]["slices"]) == set(many)
-    assert "23 more slices are in report.json." in summary(report)
+def test_slices_that_say_nothing_share_a_row_if_they_are_many() -> None:
+    vague = {f"s{k}": slice_of(0.5, 0.0, 1.0, k % 2, size=10, tells=False) for k in range(51)}
+    rows, more = slice_table(table("state", CAMERAS | vague), "accuracy", 15)
+    assert ([row[0] for row in rows.rows], more) == (["south", "north", "52 others"], 0)
+    assert rows.rows[-1][1:4] == ("513", "26", ("too few labels to tell", ""))
+    rows, more = slice_table(table("state", vague), "accuracy", 15)
+    assert ([row[0] for row in rows.rows], rows.greyed) == (["51 in all"], [True])
 
 
 def test_a_table_in_which_no_slice_says_anything_has_no_figure(gathered: tuple[RunReport, Pictures]) -> None:
@@ -127,13 +113,6 @@ def test_the_summary_has_the_rows_of_the_page(gathered: tuple[RunReport, Picture
     assert "| F1 of dog | harmonic mean of precision and recall | 100 | 70.0 % (60.0 to 80.0) |" in text
     assert "| south | 50 | 40 | 60.0 % (45.0 to 70.0) | 35.0 to 80.0 |" in text
     assert "<details><summary>Accuracy by camera</summary>" in text
-
-
-def test_titles_begin_with_a_capital_unless_the_user_wrote_the_first_word() -> None:
-    ratio, south = "dents_found / dents", {"south": CAMERAS["south"]}
-    assert slices_title(table("camera", south), "accuracy") == "Accuracy by camera"
-    assert slices_title(table("camera", south, "recall@dent"), "accuracy") == "Recall of dent by camera"
-    assert slices_title(table("camera", south, ratio), "accuracy") == f"{ratio} by camera"
 
 
 @pytest.mark.parametrize(
@@ -193,14 +172,6 @@ def test_the_labels_that_a_slice_needs_grow_as_the_square_of_its_width(part: Sli
     assert labels_to_tell(part) == needed
 
 
-@pytest.mark.parametrize(
-    ("labels", "low", "high", "enough"),
-    [(5, 0.2, 0.7, True), (4, 0.2, 0.7, False), (50, 0.2, 0.71, False), (1, 0.5, 0.5, True)],
-)
-def test_five_labels_and_fifty_points_are_enough(labels: int, low: float, high: float, enough: bool) -> None:
-    assert tells(low, high, labels) is enough
-
-
 def test_every_metric_has_a_name_and_a_meaning_for_people() -> None:
     for name in (*AVERAGES, *CLASS_METRICS, "accuracy", "f0.5"):
         assert "_" not in metric_name(name)
@@ -209,18 +180,3 @@ def test_every_metric_has_a_name_and_a_meaning_for_people() -> None:
     assert metric_name("f0.5@stop sign") == "F0.5 of stop sign"
     assert meaning_of("f2") == "harmonic mean of precision and recall; recall counts 2 times"
     assert (parts_name("camera*region"), parts_name("truth")) == ("camera and region", "true class")
-
-
-def test_the_lowest_slice_that_says_something_is_the_worst() -> None:
-    cameras: SliceTable = table("camera", CAMERAS)
-    assert [name for name, _ in lowest_first(cameras)] == ["south", "north", "roof"]
-    found = worst_slice(cameras)
-    assert found is not None
-    assert found[0] == "south"
-
-
-def test_the_page_of_docs_names_the_headings_of_a_report(gathered: tuple[RunReport, Pictures]) -> None:
-    docs = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
-    named = re.findall(r"^\| ([^|`]+?) \|", docs.partition("| section |")[2].partition("\n\n")[0], re.MULTILINE)
-    found = re.findall(r"<h2[^>]*>([^<]+)</h2>", page_of(gathered, with_numbers(estimate_of(gathered))))
-    assert named == found

@@ -2,10 +2,9 @@
 
 import io
 import json
-import os
-import subprocess
-import sys
+import random
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,14 +14,19 @@ import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from audited_run import KEYS, label, write_features, write_pool
-from golden_run import replace_drawn
+from audited_run import label, write_features, write_pool
+from golden_run import drawn_file, replace_drawn
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import DataError, LabelError, OpaccError
+from opacc_ray.extensions.evidence.verify import verify
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.page.label_queue import LabelQueue
+from opacc_ray.lake import outages
+from opacc_ray.lake.local_store import LocalStore
+from opacc_ray.lake.store import Entries
 from opacc_ray.lake.store_uris import join
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import Draw
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def labelled(home: str) -> Run:
 
 
 def manifest_ids(run: Run, number: int) -> list[str]:
-    lines = run.store.read(f"rounds/{number}/manifest.jsonl").splitlines()
+    lines = run.folder(number).read("manifest.jsonl").splitlines()
     return [json.loads(line)["id"] for line in lines]
 
 
@@ -84,23 +88,8 @@ def test_of_commands_that_draw_a_round_at_once_one_does_and_the_others_are_told(
     assert run.rounds() == [1, 2]
     assert run.read_selection(2).to_dict() == drawn.to_dict()
     assert run.read_chosen(2).ids == list(drawn.ids) == manifest_ids(run, 2)
-    run.check_copies(2)
     label(run, drawn.ids)
     accuracy.estimate(run)
-
-
-@pytest.mark.processes
-def test_processes_that_draw_at_once_end_in_one_round(run: Run) -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "opacc_ray", "next", run.uri, "--json", "--budget"]
-    started = [
-        subprocess.Popen([*command, budget], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for budget in ("15", "16")
-    ]
-    outputs = [process.communicate(timeout=120) for process in started]
-    codes = [process.returncode for process in started]
-    assert sorted(codes) == [0, 6], outputs
-    assert json.loads(outputs[codes.index(0)][0])["n"] == len(run.read_selection(2)) == len(manifest_ids(run, 2))
 
 
 def test_command_that_draws_late_is_told_although_the_round_is_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,19 +112,64 @@ def test_the_same_draw_at_once_is_one_draw(run: Run) -> None:
     assert first.to_dict() == second.to_dict() == run.read_selection(2).to_dict()
 
 
-def test_selections_at_once_replace_a_round_one_by_one(run: Run) -> None:
-    verbs.next_round(run, 15)
-    works = [lambda budget=budget: verbs.select(run, "srs", budget, {}) for budget in (7, 8)]
-    found = at_once(works)
-    assert len(run.read_selection(2)) in (7, 8)
-    assert run.read_chosen(2).ids == list(run.read_selection(2).ids) == manifest_ids(run, 2)
-    assert all(str(item).startswith("another `opacc select`") for item in found if isinstance(item, Exception))
-    assert {len(open_draw(run, number)["ids"]) for number in range(1, len(run.logged(Draw, 2)) + 1)} >= {15}
+# -- read while written ----------------------------------------------------------------------------------
 
 
-def open_draw(run: Run, number: int) -> Any:
-    folder = run.logged(Draw, 2)[number - 1][1].folder
-    return json.loads(run.store.read(f"rounds/2/{folder}/selection.json"))
+@pytest.mark.parametrize("race", range(20))
+def test_whoever_reads_while_a_round_is_closed_drawn_and_labelled_finds_no_loss(
+    race: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(outages.PATIENCE, "60")
+    write_pool(str(tmp_path))
+    uri = write_features(str(tmp_path))[0].uri
+    ids = verbs.select(Run.open(uri), "srs", 20, {}).ids
+    label(Run.open(uri), ids[:15])
+    write, delays = LocalStore.write, random.Random(race)
+
+    def slow(store: LocalStore, key: str, data: bytes) -> None:
+        time.sleep(delays.uniform(0, 0.02))  # as S3 does
+        write(store, key, data)
+
+    monkeypatch.setattr(LocalStore, "write", slow)
+    with ThreadPoolExecutor() as pool:
+        drawn = [pool.submit(at_once, [lambda: verbs.next_round(Run.open(uri), 15, close=True)] * 2)]
+        time.sleep(delays.uniform(0, 0.2))
+        others = [pool.submit(at_once, [lambda: label(Run.open(uri), ids[15:], "late.csv")])]
+        while not drawn[0].done():
+            reads = [lambda: accuracy.estimate(Run.open(uri), partial=True), lambda: LabelQueue(Run.open(uri))]
+            others += [pool.submit(at_once, [*reads, lambda: verify(uri).faults])]
+            others[-1].result()
+    found = [item for future in (*drawn, *others) for item in future.result()]
+    assert [item for item in found if isinstance(item, OpaccError) and not isinstance(item, LabelError)] == []
+    assert [item for item in found if isinstance(item, list) and item] == []  # faults
+    assert verify(uri).faults == []
+
+
+def test_verify_waits_for_the_copy_of_an_estimate(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    accuracy.estimate(run)
+    accuracy.estimate(run, level=0.9)
+    copy = Path(run.uri, "estimate.json")
+    written = copy.read_bytes()
+    copy.write_bytes(run.estimates()[0][1].to_bytes())
+    assert [fault.file for fault in verify(run.uri).faults] == [str(copy)]
+    monkeypatch.setenv(outages.PATIENCE, "60")
+    threading.Timer(1, copy.write_bytes, [written]).start()
+    assert verify(run.uri).faults == []
+
+
+def test_labels_that_come_while_a_run_is_listed_are_not_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, listing = verbs.next_round(run, 15), LocalStore.list
+
+    def late(store: LocalStore, prefix: str = "") -> Entries:
+        found = listing(store, prefix)
+        if prefix == "rounds/":
+            monkeypatch.setattr(LocalStore, "list", listing)
+            label(Run.open(run.uri), drawn.ids, "late.csv")
+        return found
+
+    monkeypatch.setattr(LocalStore, "list", late)
+    assert [item.labelled.sum() for item in read_rounds(run)] == [20, 0]
+    assert [item.labelled.sum() for item in read_rounds(run)] == [20, 15]
 
 
 # -- damage ----------------------------------------------------------------------------------------------
@@ -147,7 +181,7 @@ def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
 
 def test_predictions_are_joined_by_id(run: Run) -> None:
     expected = accuracy.estimate(run).value
-    path = Path(run.uri) / "rounds" / "1" / "predictions.parquet"
+    path = drawn_file(Path(run.uri), 1, "predictions.parquet")
     sink = io.BytesIO()
     pq.write_table(pq.read_table(path).take(list(range(len(run.read_selection(1))))[::-1]), sink)
     replace_drawn(Path(run.uri), 1, path.name, sink.getvalue())
@@ -156,7 +190,7 @@ def test_predictions_are_joined_by_id(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["predictions.parquet", "selection.json"])
 def test_file_of_a_draw_that_was_changed_or_lost_is_named(name: str, run: Run) -> None:
-    [path] = (Path(run.uri) / "rounds" / "1" / "draws").glob(f"*/{name}")
+    path = drawn_file(Path(run.uri), 1, name)
     content = path.read_bytes()
     path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
     with pytest.raises(DataError, match=f"{name} was changed since it was drawn; restore it"):
@@ -166,31 +200,7 @@ def test_file_of_a_draw_that_was_changed_or_lost_is_named(name: str, run: Run) -
         accuracy.estimate(run)
 
 
-@pytest.mark.parametrize("name", ["manifest.csv", "manifest.jsonl", "predictions.parquet", "selection.json"])
-def test_file_of_a_round_that_people_see_is_what_was_drawn(name: str, run: Run) -> None:
-    path = Path(run.uri) / "rounds" / "1" / name
-    good = path.read_bytes()
-    path.write_bytes(good.replace(KEYS[0][:2].encode(), b"99") + b" ")
-    with pytest.raises(DataError, match=rf"{name} was changed since it was drawn; copy it from .*draws/"):
-        label(run, run.read_selection(1).ids)
-    path.unlink()
-    for verb in (accuracy.estimate, lambda run: label(run, run.read_selection(1).ids)):
-        with pytest.raises(DataError, match=rf"{name} is lost; copy it from .*draws/.*{name}"):
-            verb(run)
-    assert run.restore_copies(1) == [str(path)]
-    assert path.read_bytes() == good
-
-
-def test_manifest_that_was_filled_in_where_it_lies_is_kept_when_it_is_written_anew(run: Run) -> None:
-    place = run.store.store("rounds/1")
-    filled = place.read("manifest.csv") + b"a line of labels"
-    place.write("manifest.csv", filled)
-    assert run.restore_copies(1) == [place.uri_of("manifest.csv")]
-    assert [place.read(entry.key) for entry in place.list("replaced/")] == [filled]
-    assert run.restore_copies(1) == []
-
-
-@pytest.mark.parametrize("file", ["log/00000001.json", "rounds/1/draws"])
+@pytest.mark.parametrize("file", ["log/00000001.json", "rounds/1"])
 def test_draw_or_round_that_is_lost_is_named(file: str, run: Run) -> None:
     verbs.next_round(run, 10)
     path = Path(run.uri) / file

@@ -13,20 +13,23 @@ import numpy as np
 import pytest
 import torch
 from extracting_here import extracting_here
+from picture_audits import write_scans
 from PIL import Image
-from safetensors.torch import save
-from small_model import Net, trained, value_network
+from small_model import Net
 from small_pictures import picture, to_input
+from small_spec import small_spec
 
 from opacc_ray.audit import verbs
-from opacc_ray.audit.verify import verify
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError
+from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.extract.content_digest import plan_set
 from opacc_ray.lake.examples import Plan
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
+
+pytestmark = pytest.mark.slow
 
 SURPRISED = {"method": "deepest", "budget": 9, "auxiliary": "dsa"}
 COVERED = {"method": "deepreduce", "budget": 9}
@@ -36,24 +39,17 @@ COVERED = {"method": "deepreduce", "budget": 9}
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """40 pictures of the field, 24 of the training data, and weights."""
     home = tmp_path_factory.mktemp("lake")
-    for folder, numbers in (("pool", range(40)), ("train", range(200, 224))):
-        (home / folder).mkdir()
-        for i in numbers:
-            (home / folder / f"{i:03d}.png").write_bytes(picture(i))
-    (home / "model.safetensors").write_bytes(save(trained().state_dict()))
+    write_scans(home, 40, range(200, 224))
     return home
 
 
 def content(lake: Path, home: Path, **sections: Any) -> dict[str, Any]:
-    return {
-        "name": "first",
-        "pool": {"uri": f"{lake}/pool", "format": "images"},
-        "model": {"factory": "small_model:network", "weights": f"{lake}/model.safetensors"},
+    given: dict[str, Any] = {
         "reference": {"uri": f"{lake}/train"},
         "extract": {"batch_size": 4, "shard_size": 10},
         "sample": {"method": "srs", "budget": 8},
-        "output": str(home / "audits"),
-    } | sections
+    }
+    return small_spec(str(lake), str(home / "audits"), **given | sections)
 
 
 @pytest.fixture
@@ -67,12 +63,12 @@ Made = list[tuple[tuple[str, ...], bool, str]]
 def run_spec(given: dict[str, Any]) -> tuple[Run, Made]:
     """The run, and what was made of the pool and the reference for it."""
     with extracting_here() as made:
-        return verbs.run(parse_spec(given, "spec"), trial=True), list(made)
+        return verbs.first_round(parse_spec(given, "spec"), trial=True), list(made)
 
 
 def features_of(run: Run) -> dict[str, bytes]:
-    """What was extracted; what samplers keep beside it is left out."""
-    keys = [entry.key for entry in run.features.list() if not entry.key.startswith("derived/")]
+    """What was extracted, without what samplers keep next to it and what each process had loaded."""
+    keys = [entry.key for entry in run.features.list() if not entry.key.startswith(("derived/", "loaded-"))]
     return {key: run.features.read(key) for key in keys}
 
 
@@ -89,7 +85,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "budget": {"sample": {"method": "srs", "budget": 20}},
     "seed": {"seed": 5},
     "name": {"name": "second"},
-    "manifest": {"manifest": {"formats": ["csv"]}},
+    "manifest": {"manifest": {"link": "https://view/{id}"}},
     "labels": {"labels": {"conflict": "latest"}},
     "actors": {"extract": {"batch_size": 4, "shard_size": 10, "actors": 1, "node_labels": {"zone": "a"}}},
     "fewer features": {"extract": {"batch_size": 4, "shard_size": 10, "features": ["output"]}},
@@ -123,15 +119,6 @@ def test_run_that_differs_in_nothing_that_decides_features_reuses_them(
     assert verify(second.uri).faults == []
 
 
-def test_error_scale_of_a_regression_extracts_nothing(spec: Any, tmp_path: Path) -> None:
-    (tmp_path / "value.safetensors").write_bytes(save(value_network().state_dict()))
-    model = {"factory": "small_model:value_network", "weights": f"{tmp_path}/value.safetensors", "task": "regression"}
-    first, made = run_spec(spec(model=model | {"error_scale": 0.5}))
-    second, again = run_spec(spec(model=model | {"error_scale": 2.0}, name="second"))
-    assert (len(made), len(again)) == (4, 0)
-    assert first.features == second.features
-
-
 def test_digest_names_all_that_decides_features(lake: Path, tmp_path: Path) -> None:
     def digest(listing: str = "x", **sections: Any) -> str:
         given = parse_spec(content(lake, tmp_path, **sections), "spec")
@@ -145,7 +132,6 @@ def test_digest_names_all_that_decides_features(lake: Path, tmp_path: Path) -> N
         digest("y"),
         digest(pool=pool | {"uri": f"{lake}/train"}),
         digest(pool=pool | {"alpha": "drop"}),
-        digest(pool=pool | {"max_pixels": 99}),
         digest(pool=pool | {"format": "npy"}),
         digest(model=model | {"factory": "small_model:value_network"}),
         digest(model=model | {"arguments": {"a": 1}}),
@@ -155,7 +141,7 @@ def test_digest_names_all_that_decides_features(lake: Path, tmp_path: Path) -> N
         digest(model=model | {"output": "probabilities"}),
         digest(model=model | {"output": "logit", "threshold": 0.2}),
         digest(transform="small_pictures:to_input"),
-        *(digest(extract={key: 7}) for key in ("batch_size", "shard_size", "shard_bytes", "threads_per_actor")),
+        *(digest(extract={key: 7}) for key in ("batch_size", "shard_size", "threads_per_actor")),
         digest(extract={"precision": "bfloat16"}),
         digest(extract={"features": ["output"]}),
     ]
@@ -204,7 +190,6 @@ def test_classes_too_few_for_stored_features_are_refused_before_a_run_is_made(sp
 # -- added -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_surprise_is_added_from_the_stored_hidden_layer_with_the_same_bits(
     spec: Any, lake: Path, tmp_path: Path
 ) -> None:
@@ -224,39 +209,30 @@ def test_surprise_is_added_from_the_stored_hidden_layer_with_the_same_bits(
     assert len(list(Path(run.features.uri).glob("*/index.json"))) == 2
 
 
-def test_coverage_is_added_by_a_pass_that_writes_nothing_else(spec: Any) -> None:
+def test_coverage_of_each_setting_is_a_set_of_its_own(spec: Any) -> None:
     first, _ = run_spec(spec())
-    before = features_of(first)
     run, made = run_spec(spec(sample=COVERED))
-    assert [item[:2] for item in made] == [(("coverage",), True)] * 4
-    after = features_of(run)
-    assert {key: after[key] for key in before} == before
-    assert all(key.startswith("coverage-") for key in after.keys() - before.keys())
+    assert [item[:2] for item in made] == [(("hidden", "output", "confidence", "coverage", "prediction"), True)] * 4
+    again, made = run_spec(spec(sample=COVERED, name="again"))
+    assert (made, again.features.uri) == ([], run.features.uri)
     other, made = run_spec(
         spec(sample=COVERED, extract={"batch_size": 4, "shard_size": 10, "coverage": {"criterion": "kmnc:2"}})
     )
-    assert {item[0] for item in made} >= {("coverage",)}
+    assert {item[0][-2:] for item in made} >= {("coverage", "prediction")}
     assert columns_of(run, "coverage")[0].shape != columns_of(other, "coverage")[0].shape
+    assert len({first.features.uri, run.features.uri, other.features.uri}) == 3
 
 
-def test_all_is_made_in_one_pass_the_first_time(spec: Any) -> None:
-    extract = {"batch_size": 4, "shard_size": 10, "features": ["hidden", "output", "confidence", "dsa", "coverage"]}
+def test_the_model_runs_once_for_all_features(spec: Any) -> None:
+    extract = {"batch_size": 4, "shard_size": 10, "features": ["output", "confidence", "dsa", "coverage"]}
     run, made = run_spec(spec(extract=extract))
-    ours = [item for item in made if "output" in item[0]]
-    assert [item[0] for item in ours] == [("hidden", "output", "confidence", "prediction", "dsa", "coverage")] * 4
-    assert len(made) == 4 + 3
+    assert [item[0] for item in made if item[1]][3:] == [
+        ("hidden", "output", "confidence", "coverage", "prediction")  # dsa is computed from the hidden layer
+    ] * 4
+    assert [item[0] for item in made if not item[1]] == [("dsa",)] * 4
     index = run.read_index()
     assert index is not None
     assert list(index.features) == ["hidden", "output", "confidence", "dsa", "coverage", "prediction"]
-
-
-def test_surprise_without_a_stored_hidden_layer_runs_the_model(spec: Any, lake: Path, tmp_path: Path) -> None:
-    few = {"batch_size": 4, "shard_size": 10, "features": ["output", "confidence"]}
-    run_spec(spec(extract=few))
-    run, made = run_spec(spec(extract=few | {"features": ["output", "confidence", "dsa"]}))
-    assert [item[1] for item in made if item[0] == ("dsa",)] == [True] * 4
-    full, _ = run_spec(content(lake, tmp_path / "full", sample=SURPRISED))
-    assert columns_of(run, "dsa")[0].tobytes() == columns_of(full, "dsa")[0].tobytes()
 
 
 def test_two_drivers_at_once_end_in_the_same_bytes(spec: Any) -> None:
@@ -267,10 +243,10 @@ def test_two_drivers_at_once_end_in_the_same_bytes(spec: Any) -> None:
 
     def overtake(done: int, total: int) -> None:
         if done == 5 and not other:
-            other.append(verbs.run(parse_spec(spec(sample=SURPRISED, name="second"), "spec")))
+            other.append(verbs.first_round(parse_spec(spec(sample=SURPRISED, name="second"), "spec")))
 
     with extracting_here() as made:
-        first = verbs.run(given, overtake)
+        first = verbs.first_round(given, overtake)
     assert other[0].features == first.features
     assert len(made) > 7
     assert features_of(first) == features_of(alone)
@@ -298,42 +274,6 @@ def _pixels(number: int) -> Any:
     return to_input(np.asarray(Image.open(io.BytesIO(picture(number)))))
 
 
-@pytest.mark.slow
-def test_example_without_an_added_feature_is_left_out_of_its_runs_alone(spec: Any, lake: Path, tmp_path: Path) -> None:
-    """Training data of one predicted class short: dsa cannot be had of that class."""
-    first, _ = run_spec(spec())
-    predicted = columns_of(first, "prediction")[0]
-    lost = int(np.bincount(predicted).argmax())
-    few = tmp_path / "few"
-    few.mkdir()
-    reference, _ = run_spec(spec(name="training", pool={"uri": f"{lake}/train", "format": "images"}))
-    of_train = columns_of(reference, "prediction")[0]
-    for row, source in enumerate(sorted((lake / "train").iterdir())):
-        if of_train[row] != lost:
-            shutil.copy(source, few)
-    sections = {"sample": SURPRISED | {"budget": 3}, "reference": {"uri": str(few)}}
-    with pytest.raises(DataError, match="so it has no dsa"):
-        run_spec(spec(**sections))
-    excluding = {"batch_size": 4, "shard_size": 10, "on_bad_item": "exclude"}
-    run, _ = run_spec(spec(**sections, extract=excluding))
-    index, whole = run.read_index(), first.read_index()
-    assert index is not None
-    assert whole is not None
-    assert index.num_examples == int((predicted != lost).sum()) < whole.num_examples == 40
-    assert verify(run.uri).faults == []
-    own = spec(**sections, extract=excluding, name="own")
-    del own["model"]["weights"]
-    own["model"]["factory"] = "small_model:trained"
-    alone, _ = run_spec(own)
-    for name in ("hidden", "output", "confidence", "dsa", "prediction"):
-        assert columns_of(run, name)[0].tobytes() == columns_of(alone, name)[0].tobytes()
-    again, made = run_spec(spec(**sections, extract=excluding, name="again"))
-    assert made == []
-    assert again.read_index() == index
-    with pytest.raises(DataError, match="so it has no dsa"):
-        run_spec(spec(**sections, name="strict"))
-
-
 def test_example_left_out_for_a_feature_that_a_run_does_not_want_is_not_left_out_of_it(spec: Any, lake: Path) -> None:
     model = {"factory": "runs.test_feature_sets:Blank", "weights": f"{lake}/model.safetensors"}
     excluding = {"batch_size": 4, "shard_size": 10, "on_bad_item": "exclude"}
@@ -353,7 +293,6 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage", [flip, Path.unlink, lambda path: path.write_bytes(b"")], ids=["flip", "lose", "empty"]
 )

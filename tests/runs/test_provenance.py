@@ -23,6 +23,6 @@ def test_what_lies_beside_the_pool_is_named_in_the_header(tmp_path: Path) -> Non
         "sample": {"method": "srs", "budget": 2},
         "output": str(tmp_path / "audits"),
     }
-    run = verbs.run(parse_spec(content, "spec"))
+    run = verbs.first_round(parse_spec(content, "spec"))
     found = {item.kind: (item.num_files, item.first) for item in Run.open(run.uri).header.pool.ignored}
     assert found == {".md": (2, ["README.md", "notes.md"]), "CSV or JSON lines": (1, ["truth.csv"])}

@@ -14,10 +14,10 @@ from small_pictures import picture
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.checks import check
-from opacc_ray.audit.verify import verify
 from opacc_ray.errors import DataError, OpaccError, SpecError
+from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.extract import slice_columns
-from opacc_ray.extract.arrow_slices import check_type
+from opacc_ray.extract.feature_files import check_type
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
@@ -68,7 +68,7 @@ def content(place: Path, slices: Any, /, **sections: Any) -> dict[str, Any]:
 
 
 def run_spec(given: dict[str, Any]) -> Run:
-    return verbs.run(parse_spec(given, "spec"), trial=True)
+    return verbs.first_round(parse_spec(given, "spec"), trial=True)
 
 
 def slices_of(run: Run) -> dict[str, list[str]]:

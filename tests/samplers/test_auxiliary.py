@@ -36,10 +36,6 @@ def read(pool: Pool, name: str) -> auxiliary.Variable:
     return auxiliary.read(view_of(pool), name)
 
 
-def test_lsa_is_its_own_score_where_none_is_negative() -> None:
-    assert read(Pool(lsa=[7.0, 30.0]), "lsa").score().tolist() == [7, 30]
-
-
 @pytest.mark.parametrize("name", ["dsa", "lsa"])
 def test_surprise_without_spread_scores_zero_and_is_not_active(name: str) -> None:
     variable = read(Pool(**{name: np.zeros(5)}), name)
@@ -97,13 +93,6 @@ class TestKMeans:
             cuts = itertools.combinations(range(1, len(values)), num - 1)
             best = min(sum(map(_squares, np.split(np.sort(values), cut))) for cut in cuts)
             assert mine <= best + len(values) * (np.ptp(values) / 500) ** 2 + 1e-12
-
-    def test_clusters_are_in_order_and_none_is_empty(self) -> None:
-        values = np.random.default_rng(1).normal(1e6, 1, 3000)  # squares would cancel
-        cluster = kmeans_1d(values, 10)
-        assert (np.bincount(cluster, minlength=10) > 0).all()
-        tops = [(values[cluster == k].min(), values[cluster == k].max()) for k in range(10)]
-        assert all(below[1] < above[0] for below, above in itertools.pairwise(tops))
 
     def test_has_no_more_clusters_than_values(self) -> None:
         assert kmeans_1d(np.array([2.0, 1.0, 2.0]), 10).tolist() == [1, 0, 1]

@@ -2,8 +2,6 @@
 
 import itertools
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, Task, ces
 from opacc_ray.samplers.base import NO_PREVIOUS
+from opacc_ray.samplers.select import select
 
 FEW = {"initial": 6, "group": 3, "candidates": 12}
 
@@ -88,28 +87,6 @@ def test_the_defaults_as_in_the_plain_transcription() -> None:
     assert opacc.select(Pool(hidden=values), "ces", 42, seed=1).index.tolist() == _reference(values, 42, 1)
 
 
-@pytest.mark.parametrize("objective", ces.OBJECTIVES)
-def test_chooses_the_whole_pool(objective: str) -> None:
-    values = _pools()["half zeros"][:40]
-    chosen = opacc.select(Pool(hidden=values), "ces", 40, seed=2, objective=objective, **FEW)
-    assert sorted(chosen.index) == list(range(40))
-    assert chosen.index.tolist() == _reference(values, 40, 2, objective=objective, **FEW)
-    assert chosen.facts["kl"] == 0
-
-
-def test_a_smaller_budget_gives_the_first_of_a_larger_one() -> None:
-    pool = Pool(hidden=_pools()["normal"])
-    longer = opacc.select(pool, "ces", 36, seed=2, **FEW)
-    for budget in (6, 12, 30):
-        assert np.array_equal(opacc.select(pool, "ces", budget, seed=2, **FEW).index, longer.index[:budget])
-
-
-def test_small_pools_of_table_3() -> None:
-    pool = Pool(hidden=np.maximum(np.random.default_rng(1).normal(size=(100, 20)), 0))
-    chosen = opacc.select(pool, "ces", 30, initial=5, objective="kl")
-    assert len(set(chosen.index.tolist())) == 30
-
-
 @pytest.mark.parametrize("layer", [("hidden", "output"), ["hidden", "output"]])
 def test_two_layers_are_one_wide_layer(layer) -> None:
     values = _pools()["normal"]
@@ -128,33 +105,14 @@ def test_the_output_layer_alone() -> None:
     assert chosen.index.tolist() == _reference(values, 24, 0, **FEW)
 
 
-@pytest.mark.parametrize("name", ["confidence", "dsa", "lsa"])
-def test_a_number_of_every_example_is_a_layer_of_one_neuron(name: str) -> None:
-    values = np.random.default_rng(2).random(90)
-    alone = opacc.select(Pool(**{name: values}), "ces", 24, layer=name, **FEW)
-    assert alone.index.tolist() == _reference(values[:, None], 24, 0, **FEW)
-    hidden = _pools()["normal"]
-    both = opacc.select(Pool(hidden=hidden, **{name: values}), "ces", 24, layer=["hidden", name], **FEW)
-    assert both.index.tolist() == _reference(np.column_stack([hidden, values]), 24, 0, **FEW)
-    values[17] = np.nan
-    with pytest.raises(opacc.OpaccError, match=f"{name} of example '17' holds NaN or infinity"):
-        opacc.select(Pool(**{name: values}), "ces", 24, layer=name, **FEW)
-
-
 class TestLaterRounds:
     def test_examples_labelled_before_belong_to_the_sample(self) -> None:
         values, pool = _pools()["half zeros"], Pool(hidden=_pools()["half zeros"])
         first = opacc.select(pool, "ces", 4, seed=1, **FEW | {"initial": 4})
-        second = opacc.select(pool, "ces", 11, seed=1, previous=[(first, np.ones(4))], **FEW)
+        second = select(pool, "ces", 11, seed=1, previous=[(first, np.ones(4))], **FEW)
         before = tuple(sorted(first.index.tolist()))
         rng = np.random.default_rng([1, 2])
         assert second.index.tolist() == reference.select(values.astype(np.float32), 11, rng, previous=before, **FEW)
-
-    def test_they_count_among_the_initial_ones(self) -> None:
-        pool = Pool(hidden=_pools()["normal"])
-        first = opacc.select(pool, "ces", 30)
-        second = opacc.select(pool, "ces", 2, previous=[(first, np.ones(30))])
-        assert len(set(first.index) | set(second.index)) == 32
 
 
 def _objective(pool: Histogram, counts: np.ndarray, parameters: ces.Parameters) -> float:
@@ -176,23 +134,6 @@ def test_hand_worked_objectives(objective: str, by_hand: float) -> None:
     assert _objective(pool, sample, parameters) == pytest.approx(by_hand, rel=1e-12)
 
 
-@pytest.mark.parametrize("objective", ces.OBJECTIVES)
-def test_the_sample_resembles_the_pool_more_than_a_random_one(objective: str) -> None:
-    pool = Pool(hidden=np.maximum(np.random.default_rng(3).normal(size=(1000, 10)), 0))
-    histogram = equal_width(view_of(pool), ["hidden"], 20)
-    parameters = ces.Parameters(objective=objective)
-
-    def distance(index: np.ndarray) -> float:
-        counts = ces._count(part_codes(pool, index, histogram.sections), 20)
-        return _objective(histogram, counts, parameters)
-
-    found = distance(opacc.select(pool, "ces", 100, objective=objective).index)
-    random = [distance(opacc.select(pool, "srs", 100, seed=seed).index) for seed in range(5)]
-    least = -(histogram.share[histogram.share > 0] * np.log(histogram.share[histogram.share > 0])).sum() / 10
-    least = least if objective == "cross_entropy" else 0.0  # of the pool itself
-    assert found - least < 0.5 * (min(random) - least)
-
-
 @pytest.mark.slow
 def test_estimates_vary_less_than_random_ones_and_have_no_bias() -> None:
     rng = np.random.default_rng(11)
@@ -203,24 +144,6 @@ def test_estimates_vary_less_than_random_ones_and_have_no_bias() -> None:
     random = outcome.var(ddof=1) * (1 / n - 1 / 800)  # variance of SRS
     assert np.mean(np.square(error)) < 0.85 * random
     assert abs(np.mean(error)) < 0.2 * random**0.5
-
-
-class TestGroups:
-    @pytest.mark.parametrize(("free", "q"), [(8, 3), (5, 5), (40, 3), (1, 1)])
-    def test_every_member_is_distinct_free_and_equally_likely(self, free: int, q: int) -> None:
-        taken = np.sort(np.random.default_rng(0).choice(free + 7, 7, replace=False))
-        groups = ces._draw_groups(np.random.default_rng(1), free + 7, taken, 4000, q)
-        assert groups.shape == (4000, q)
-        assert all(len(set(group)) == q for group in groups.tolist())
-        drawn = np.bincount(groups.ravel(), minlength=free + 7)
-        assert drawn[taken].sum() == 0
-        expected, deviation = 4000 * q / free, (4000 * q / free * (1 - q / free)) ** 0.5
-        assert (np.abs(np.delete(drawn, taken) - expected) <= 4.5 * deviation).all()
-
-    def test_order_within_a_group_is_random(self) -> None:
-        for free in (6, 50):
-            groups = ces._draw_groups(np.random.default_rng(1), free, np.empty(0, np.int64), 4000, 2)
-            assert abs((groups[:, 0] < groups[:, 1]).mean() - 0.5) < 0.04
 
 
 class TestStopAtKL:
@@ -240,16 +163,6 @@ class TestStopAtKL:
             assert chosen.facts["kl"] == kl[place] < alpha
         assert chosen.index.tolist() == _reference(values, None, 2, stop_at_kl=0.3, sections=5)
 
-    def test_a_budget_ends_it_too(self) -> None:
-        pool = Pool(hidden=_pools()["normal"])
-        assert len(opacc.select(pool, "ces", 20, stop_at_kl=1e-9, **FEW)) == 20
-        assert len(opacc.select(pool, "ces", 90, stop_at_kl=1e9, **FEW)) == 6
-        assert len(opacc.select(pool, "ces", 90, stop_at_kl=1e-9, **FEW)) == 90
-
-    def test_stops_itself(self) -> None:
-        assert ces.Parameters(stop_at_kl=0.001).stops_itself
-        assert not ces.Parameters().stops_itself
-
     def test_refuses_to_choose_all_that_is_left(self) -> None:
         message = r"stop_at_kl=1e-09 is only reached with all 90 unlabelled examples of the pool; .* or give a budget$"
         with pytest.raises(opacc.OpaccError, match=message):
@@ -259,7 +172,7 @@ class TestStopAtKL:
         pool = Pool(hidden=_pools()["normal"])
         first = opacc.select(pool, "ces", 40)
         with pytest.raises(opacc.OpaccError, match="the 40 labelled examples already reach stop_at_kl=99"):
-            opacc.select(pool, "ces", stop_at_kl=99.0, previous=[(first, np.ones(40))])
+            select(pool, "ces", stop_at_kl=99.0, previous=[(first, np.ones(40))])
 
 
 @pytest.mark.parametrize(
@@ -308,10 +221,3 @@ def test_refuses_what_cannot_be_done_in_one_sentence(pool: Pool, given, message:
     with pytest.raises(opacc.OpaccError, match=f"^{message}") as caught:
         opacc.select(pool, "ces", **given)
     assert not re.search(r"[.!?]\s", str(caught.value))
-
-
-@pytest.mark.processes
-def test_numba_loads_where_it_is_used() -> None:
-    check = "import opacc_ray as o, sys; o.select(o.Pool(ids='abc'), 'srs', 2); print('numba' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False"]

@@ -30,13 +30,6 @@ def test_every_way_of_the_walk(size: int, num: int, num_variables: int) -> None:
     assert mean == pytest.approx(probability, abs=1e-12)
 
 
-def test_a_variable_may_repeat_another() -> None:
-    probability, balanced = make_start(8, 3, 2, 1)
-    balanced[:, 2] = 0
-    found = [walk(probability, balanced, np.random.default_rng(seed).random(9)) for seed in range(200)]
-    assert {int(taken.sum()) for taken in found} == {3}
-
-
 def draw_thinned(
     rng: np.random.Generator, probability: np.ndarray, variables: np.ndarray, order: np.ndarray, kept: int
 ) -> np.ndarray:

@@ -1,16 +1,15 @@
 """DeepEST: exact probabilities, exact unbiasedness, and its memory."""
 
 import math
-import tracemalloc
 from collections import Counter
 
 import numpy as np
 import pytest
 from oracles import deepest as reference
+from unclipped import estimate_sample
 
 import opacc_ray as opacc
-from opacc_ray.designs.step_by_step import StepByStep
-from opacc_ray.estimators.design_based import estimate_sample
+from opacc_ray.designs.draw_probability import StepByStep
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import deepest
@@ -81,95 +80,12 @@ class TestExact:
             mean += math.prod(q) * value
         assert mean == pytest.approx(OUTCOME[free].mean(), abs=1e-12)
 
-    def test_least_probability_bounds_all_that_could_have_been(self, rule: str) -> None:
-        chosen = opacc.select(Pool(confidence=CONFIDENCE), "deepest", 6, seed=3, rule=rule)
-        w, sample = _matrix(CONFIDENCE, rule), chosen.index.tolist()
-        least = min(
-            q for k in range(6) for q in reference.draw_probability(w, sample[:k], 0.8, list(range(6))).values()
-        )
-        assert 0.2 / 6 - 1e-15 <= chosen.design.least_probability <= least
-
 
 class TestDesign:
-    def test_draws_at_random_once_all_active_examples_are_drawn(self) -> None:
-        confidence = np.full(50, 0.9)
-        confidence[[3, 8]] = 0.1
-        chosen = opacc.select(Pool(confidence=confidence), "deepest", 30, seed=0)
-        last = max(chosen.index.tolist().index(i) for i in (3, 8))
-        assert last < 12
-        after = np.arange(last + 1, 30)
-        np.testing.assert_allclose(chosen.design.draw_probability[after], 1 / (50 - after))
-
-    def test_without_active_examples_it_is_a_simple_random_sample(self) -> None:
-        pool = Pool(confidence=np.linspace(0.75, 1, 4000))
-        for rule in RULES:
-            chosen = opacc.select(pool, "deepest", 10, seed=2, rule=rule)
-            np.testing.assert_allclose(chosen.design.draw_probability, 1 / (4000 - np.arange(10)))
-            outcome = np.arange(10) % 2
-            mine = opacc.estimate(chosen, outcome)
-            assert mine.low == pytest.approx(0.187, abs=0.002)  # Clopper and Pearson's of 5 in 10
-            assert mine.high == pytest.approx(0.813, abs=0.002)
-
-    def test_finds_the_failures_it_looks_for(self) -> None:
-        rng = np.random.default_rng(3)
-        confidence = 1 - 0.8 * rng.beta(0.3, 3, 5000)
-        failing = rng.random(5000) > confidence
-        pool = Pool(confidence=confidence)
-        found = {m: failing[opacc.select(pool, m, 200, seed=1).index].sum() for m in ("srs", "deepest")}
-        assert found["deepest"] > 2 * found["srs"]
-
-    @pytest.mark.parametrize(
-        ("name", "threshold", "sign"),
-        [("confidence", 0.1, -1), ("dsa", 9.0, 1), ("lsa", 55.0, 1), ("combined", 0.05, -1)],
-    )
-    def test_threshold_is_in_raw_units(self, name: str, threshold: float, sign: int) -> None:
-        rng = np.random.default_rng(0)
-        pool = Pool(confidence=rng.random(300), dsa=rng.gamma(2, 2, 300), lsa=rng.normal(40, 9, 300))
-        combined = pool.confidence * (1 - pool.dsa / pool.dsa.max())
-        active = sign * (combined if name == "combined" else getattr(pool, name)) > sign * threshold
-        chosen = opacc.select(pool, "deepest", 150, seed=1, auxiliary=name, threshold=threshold)
-        uniform = chosen.design.draw_probability <= 1 / (300 - np.arange(150)) + 1e-15
-        weighted = np.arange(150) < max(np.flatnonzero(active[chosen.index])) + 1
-        assert 0 < active.sum() < 60
-        assert active[chosen.index].sum() == active.sum()
-        assert (uniform | active[chosen.index])[1:].all()
-        assert not uniform[1:][(active[chosen.index] & weighted)[1:]].any()
-
     def test_each_example_is_drawn_once_also_when_the_pool_is_drained(self) -> None:
         for rule in RULES:
             chosen = opacc.select(Pool(confidence=CONFIDENCE), "deepest", 6, seed=0, rule=rule)
             assert sorted(chosen.index.tolist()) == list(range(6))
-
-    def test_a_first_part_of_the_sample_is_a_sample(self) -> None:
-        chosen = opacc.select(Pool(confidence=np.linspace(0.3, 1, 80)), "deepest", 30, seed=4)
-        outcome = (np.arange(30) % 3 > 0).astype(float)
-        first = opacc.estimate(chosen.restrict(np.arange(30) < 12), outcome[:12])
-        q = chosen.design.draw_probability[:12].tolist()
-        assert first.value == pytest.approx(reference.estimate(1 - outcome[:12], q, 80), abs=1e-12)
-
-    @pytest.mark.slow
-    def test_missing_labels_leave_little_bias(self) -> None:
-        rng = np.random.default_rng(2)
-        pool = Pool(confidence=np.linspace(0.3, 1, 60))
-        truth = (np.arange(60) % 4 > 0).astype(float)
-        values = []
-        for seed in range(600):
-            chosen = opacc.select(pool, "deepest", 20, seed=seed)
-            kept = rng.permutation(20) < 12
-            values.append(opacc.estimate(chosen.restrict(kept), truth[chosen.index[kept]]).value)
-        assert abs(np.mean(values) - truth.mean()) < 4 * np.std(values) / math.sqrt(600) + 0.02
-
-    def test_memory_is_a_few_numbers_per_example(self) -> None:
-        size = 200_000
-        pool = Pool(confidence=np.random.default_rng(0).random(size))
-        view, task, rng = view_of(pool), Task(50, deepest.Parameters(), NO_PREVIOUS), np.random.default_rng(0)
-        tracemalloc.start()
-        try:
-            deepest.draw(view, task, rng)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert peak < 6 * 8 * size
 
 
 @pytest.mark.slow

@@ -10,10 +10,11 @@ from oracles import deepreduce as reference
 from oracles import sections as reference_sections
 
 import opacc_ray as opacc
+from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.neurons.sections import equal_count
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers import deepreduce
+from opacc_ray.samplers.select import select
 
 PAPER = np.array([[1, 2, 3, 9, 4, 7, 8, 1, 10]], dtype=np.float32).T
 
@@ -39,7 +40,7 @@ def _outputs(seed: int) -> np.ndarray:
 
 
 def _select(pool: Pool | View, **parameters: Any) -> list[int]:
-    return opacc.select(pool, "deepreduce", **parameters).index.tolist()
+    return select(pool, "deepreduce", **parameters).index.tolist()
 
 
 class TestSections:
@@ -48,7 +49,7 @@ class TestSections:
         assert sections.starts.tolist() == [[7.0]]
         assert np.bincount(sections.codes(PAPER)[:, 0]).tolist() == [5, 4]  # of 9
 
-    @pytest.mark.parametrize("seed", range(12))
+    @pytest.mark.parametrize("seed", range(6))
     def test_equal_the_plain_transcription(self, seed: int) -> None:
         values = _outputs(seed)
         cuts = [0, 1, 2, 9, len(values)]
@@ -57,12 +58,6 @@ class TestSections:
             expected = reference.equal_count(values, num)
             for view in (view_of(Pool(output=values)), View(LocalParts(parts))):
                 assert equal_count(view, "output", num).codes(values).tolist() == expected
-
-    def test_few_neurons_at_a_time_are_cut_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        view = view_of(Pool(output=np.random.default_rng(0).normal(size=(40, 7))))
-        whole = equal_count(view, "output", 5).starts
-        monkeypatch.setattr("opacc_ray.neurons.sections._BLOCK_VALUES", 80)
-        assert np.array_equal(equal_count(view, "output", 5).starts, whole)
 
     def test_fewer_values_than_sections_leave_some_empty(self) -> None:
         values = np.array([[0.0, 5.0], [0.0, 7.0]], dtype=np.float32)
@@ -85,7 +80,7 @@ def test_of_those_that_agree_most_the_one_with_the_least_kl() -> None:
     assert _select(Pool(output=values), budget=3, sections=2, coverage=False) == [0, 2, 1]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(8))
 def test_equals_the_plain_transcription(seed: int) -> None:
     values = _outputs(seed)
     rng = np.random.default_rng(seed)
@@ -100,7 +95,7 @@ def test_equals_the_plain_transcription(seed: int) -> None:
         assert _select(pool, sections=num, lookahead=1, **limits) == covering
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_equals_the_plain_transcription_on_sections_of_equal_width(seed: int) -> None:
     values = _outputs(6 * seed)  # smooth: at the edges of float32 the widths overflow
     codes = reference_sections.equal_width(values.astype(np.float64), 10)
@@ -110,16 +105,6 @@ def test_equals_the_plain_transcription_on_sections_of_equal_width(seed: int) ->
     assert chosen == reference.select(codes, 10, budget=15)
 
 
-def test_logarithms_that_are_equal_on_paper_tie() -> None:
-    # ln 4/3 + ln 9/8 = ln 6/5 + ln 5/4: one more example where 3 and 8 are gains as much as where 5 and 4 are.
-    counts = np.array([[3, 5], [8, 4]])  # two neurons, two sections
-    unused = dict.fromkeys(deepreduce.State._fields)
-    state = deepreduce.State(**unused | {"counts": counts, "taken": np.arange(20)})
-    sums = np.array([deepreduce._gains(state._replace(share=np.full((2, 2), k / 97))).sum(axis=0) for k in range(97)])
-    assert (sums[:, 0] != sums[:, 1]).any()
-    assert ((sums >> 16)[:, 0] == (sums >> 16)[:, 1]).all()
-
-
 class TestStops:
     def test_at_alpha_without_a_budget(self) -> None:
         pool = _smooth_pool()
@@ -127,9 +112,6 @@ class TestStops:
         shorter = opacc.select(pool, "deepreduce", len(chosen) - 1, alpha=0.02, coverage=False)
         assert chosen.facts["kl"] < 0.02 <= shorter.facts["kl"]
         assert shorter.index.tolist() == chosen.index[:-1].tolist()
-
-    def test_at_the_budget_if_that_comes_first(self) -> None:
-        assert len(_select(_smooth_pool(), budget=7)) == 7
 
     def test_at_alpha_if_that_comes_first(self) -> None:
         assert len(_select(_smooth_pool(), budget=300, alpha=0.02)) < 200
@@ -146,7 +128,7 @@ class TestStops:
         unmet = pool.coverage.any(axis=0).sum() - pool.coverage[whole[:4]].any(axis=0).sum()
         assert chosen.index.tolist() == whole[:4].tolist()
         assert chosen.facts["requirements_unmet"] == unmet > 0
-        assert "does not represent the pool" in opacc.estimate(chosen, np.ones(4)).reason
+        assert "does not represent the pool" in estimate_outcomes(chosen, np.ones(4)).reason
 
     def test_an_alpha_that_takes_the_whole_pool_is_refused(self) -> None:
         with pytest.raises(opacc.OpaccError, match=r"alpha=1e-12 is only reached with all 300 examples"):
@@ -173,13 +155,6 @@ def test_rounds_continue_where_the_labels_end() -> None:
     assert first.index.tolist() + second == whole
 
 
-def test_phases_are_told_apart() -> None:
-    pool = _smooth_pool()
-    chosen = opacc.select(pool, "deepreduce", 40)
-    num_covering = len(cover(pool.coverage))
-    assert chosen.design.phase.tolist() == [1] * num_covering + [2] * (40 - num_covering)
-
-
 @pytest.mark.parametrize(
     "variant", [{"coverage": False}, {"layer": "hidden"}, {"division": "equal_width"}, {"heuristic": "random"}]
 )
@@ -188,13 +163,6 @@ def test_variants_choose_differently_and_reach_alpha(variant: dict[str, Any]) ->
     chosen = opacc.select(pool, "deepreduce", alpha=0.05, seed=1, **variant)
     assert chosen.facts["kl"] < 0.05
     assert chosen.index.tolist() != _select(pool, alpha=0.05)
-
-
-def test_only_the_random_variant_depends_on_the_seed() -> None:
-    pool = _smooth_pool()
-    assert _select(pool, budget=50, seed=1) == _select(pool, budget=50, seed=2)
-    random = [_select(pool, budget=50, seed=seed, heuristic="random") for seed in (1, 1, 2)]
-    assert random[0] == random[1] != random[2]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -243,10 +211,6 @@ class TestBadInput:
             opacc.OpaccError, match=r"needs coverage .*Pool\(coverage=.*extract\.features.*coverage=False"
         ):
             _select(Pool(output=PAPER), budget=3)
-
-    def test_no_output(self) -> None:
-        with pytest.raises(opacc.OpaccError, match=r"needs output .*Pool\(output="):
-            _select(Pool(coverage=np.ones((4, 2), dtype=bool)), budget=3)
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
     def test_a_value_that_is_not_finite(self, bad: float) -> None:

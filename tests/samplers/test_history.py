@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 from oracles import cube
-from scipy.stats import binom
 from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.estimation.forecast import forecast_labels
 from opacc_ray.history import History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
-from opacc_ray.samplers.neyman.forecast import forecast_labels
 from opacc_ray.samplers.neyman.signals import signals_of_others
 
 
@@ -49,7 +48,7 @@ def test_signals_of_other_examples_are_on_the_scales_of_the_pool() -> None:
 def test_a_labelled_reference_is_used_before_the_first_label() -> None:
     (pool, outcome), (other, known) = make_pool(2000, 2), make_pool(800, 3)
     view = view_of(pool)
-    history = opacc.History(labelled=[(other, known)])
+    history = opacc.History(labelled=[{"pool": other, "outcomes": known}])
     signals = read_signals(view, 6, history)
     p = predict_failure(signals, np.empty(0, int), np.empty(0)).failure
     assert p[outcome == 0].mean() > 6 * p[outcome == 1].mean()
@@ -58,80 +57,36 @@ def test_a_labelled_reference_is_used_before_the_first_label() -> None:
 
 @pytest.mark.parametrize("num", [1, 3, 10])
 @pytest.mark.parametrize("is_constant", [False, True])
-def test_useless_prior_columns_change_nothing(num: int, is_constant: bool) -> None:
+def test_useless_judges_change_nothing(num: int, is_constant: bool) -> None:
     pool, _ = make_pool(3000, 2)
     view = view_of(pool)
-    columns = np.random.default_rng(4).normal(size=(3000, num)) * (not is_constant)
-    history = opacc.History(prior=columns)
-    alone, with_columns = (
+    scores = 0.8 + 0.2 * np.random.default_rng(4).random(size=(num, 3000)) * (not is_constant)
+    history = opacc.History(judges=dict(enumerate(scores)))
+    alone, judged = (
         predict_failure(read_signals(view, 6, own), np.empty(0, int), np.empty(0)).failure.mean()
         for own in (opacc.History(), history)
     )
-    assert with_columns == pytest.approx(alone, rel=0.1)
-    bare = opacc.Pool(ids=[str(i) for i in range(3000)])
-    assert forecast_labels(view_of(bare), 0.02, history=history).srs == pytest.approx(711, rel=0.2)
-
-
-def test_many_useless_prior_columns_keep_the_bayes_factor_small() -> None:
-    """Labels at random where hardly any fails, of a model that expects a third to: the Bayes factor stays modest."""
-    rng = np.random.default_rng(5)
-    pool = opacc.Pool(confidence=1 - rng.beta(2, 4, 3000), prediction=rng.integers(0, 10, 3000))
-    signals = read_signals(view_of(pool), 6, opacc.History(prior=rng.normal(size=(3000, 10))))
-    large = 0
-    for _ in range(60):
-        labelled = np.sort(rng.choice(3000, 150, replace=False))
-        large += predict_failure(signals, labelled, 1.0 * (rng.random(150) < 0.002)).bayes_factor > 20
-    assert large <= binom.ppf(1 - 1e-4, 60, 0.05)
+    assert judged == pytest.approx(alone, abs=0.02)
 
 
 def test_labels_of_the_pool_overrule_a_wrong_history() -> None:
     pool, outcome = make_pool(2000, 2)
     other, known = make_pool(800, 3)
-    view, history = view_of(pool), opacc.History(labelled=[(other, 1 - known)])
+    view, history = view_of(pool), opacc.History(labelled=[{"pool": other, "outcomes": 1 - known}])
     labelled = np.sort(np.random.default_rng(0).choice(2000, 60, replace=False))
     p = predict_failure(read_signals(view, 6, history), labelled, 1 - outcome[labelled]).failure
     assert p[outcome == 0].mean() > 0.5 > 0.2 > p[outcome == 1].mean()
 
 
-def make_turned(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
-    """A classifier that fails at one end of a direction in some classes, and at the other end in the others."""
-    rng = np.random.default_rng(seed)
-    prediction, hidden = rng.integers(0, 6, size), rng.normal(size=(size, 2)).astype(np.float32) * [3, 1]
-    outcome = (hidden[:, 0] * np.where(prediction < 3, 1, -1) < 4).astype(float)
-    return opacc.Pool(hidden=hidden, prediction=prediction), outcome
-
-
-def test_a_signal_may_mean_one_thing_in_one_class_and_another_in_another() -> None:
-    (pool, outcome), (other, known) = make_turned(2500, 2), make_turned(1500, 3)
-    signals = read_signals(view_of(pool), 2, opacc.History(labelled=[(other, known)]))
-    p = predict_failure(signals, np.empty(0, int), np.empty(0)).failure
-    assert p[outcome == 0].mean() > 0.5 > 0.1 > p[outcome == 1].mean()
-
-
-def test_classes_that_the_pool_lacks_inform_the_common_slopes() -> None:
-    pool, _ = make_pool(500, 2)
-    other, known = make_pool(400, 3)
-    assert other.prediction is not None
-    foreign = opacc.Pool(
-        **{name: getattr(other, name) for name in other.fields} | {"prediction": other.prediction + 50}
-    )
-    found = []
-    for given in (other, foreign):
-        signals = read_signals(view_of(pool), 6, opacc.History(labelled=[(given, known)]))
-        found.append(predict_failure(signals, np.empty(0, int), np.empty(0)).failure)
-    of_classes = [[p[pool.prediction == own].mean() for own in range(6)] for p in found]
-    assert np.ptp(of_classes[0]) > 0.5 > 0.1 > np.ptp(of_classes[1])
-
-
 def test_a_history_of_labels_may_cost_three_times_the_price() -> None:
-    """And no more, for any history; a column without labels costs the price once."""
+    """And no more, for any history; a judge without labels costs the price once."""
     (pool, _), (other, known) = make_pool(2000, 2), make_pool(800, 3)
     view, parameters = view_of(pool), neyman.Parameters(price=0.05)
     for history, price in (
         (opacc.History(), 0.05),
-        (opacc.History(prior=np.arange(2000)), 0.05),
-        (opacc.History(labelled=[(other, known)]), 0.15),
-        (opacc.History(labelled=[(other, 1 - known)]), 0.15),
+        (opacc.History(judges={"gpt": np.arange(2000) / 2000}), 0.05),
+        (opacc.History(labelled=[{"pool": other, "outcomes": known}]), 0.15),
+        (opacc.History(labelled=[{"pool": other, "outcomes": 1 - known}]), 0.15),
     ):
         plan = whole_plan(view, Task(20, parameters, NO_PREVIOUS, history=history))
         cost = np.mean(plan.probability.mean() / plan.probability) - 1
@@ -140,22 +95,21 @@ def test_a_history_of_labels_may_cost_three_times_the_price() -> None:
         assert forecast.worthless == pytest.approx((1 + price) * forecast.srs, abs=2)
 
 
-def test_a_prior_column_of_the_user_is_used() -> None:
+def test_a_judge_of_a_history_is_used() -> None:
     rng = np.random.default_rng(5)
     doubt = rng.beta(0.3, 1.2, 3000)
     outcome = (rng.random(3000) >= doubt).astype(float)
     view = view_of(opacc.Pool(ids=[str(i) for i in range(3000)]))
-    helped = exact_variance(view, outcome, opacc.History(prior=doubt))
+    helped = exact_variance(view, outcome, opacc.History(judges={"gpt": 1 - doubt}))
     assert helped < 0.85 * exact_variance(view, outcome, opacc.History())
-    useless = exact_variance(view, outcome, opacc.History(prior=rng.random(3000)))
-    assert useless < 1.3 * outcome.var() / 100
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_any_history_is_unbiased_over_all_samples(reverse: bool) -> None:
     (pool, _), (other, known) = make_pool(7, 4), make_pool(200, 5)
     outcome = np.array([1, 0, 1, 0.25, 1, 0.5, 0])
-    history = opacc.History(labelled=[(other, 1 - known if reverse else known)], prior=np.arange(7))
+    told = {"pool": other, "outcomes": 1 - known if reverse else known}
+    history = opacc.History(labelled=[told], judges={"gpt": np.arange(7) / 7})
     view = view_of(pool)
     plan = whole_plan(view, Task(3, neyman.Parameters(), NO_PREVIOUS, history=history))
     expanded = plan.balance[plan.order] / plan.probability[plan.order, None]
@@ -166,53 +120,39 @@ def test_any_history_is_unbiased_over_all_samples(reverse: bool) -> None:
     assert 1 - mean == pytest.approx(outcome.mean(), abs=1e-12)
 
 
-def test_rounds_and_estimate_take_the_same_history() -> None:
-    (pool, outcome), (other, known) = make_pool(1500, 6), make_pool(500, 7)
-    history = opacc.History(labelled=[(other, known)], prior=np.arange(1500))
-    view = view_of(pool)
-    first = opacc.select(view, "neyman", 20, history=history)
-    second = opacc.select(view, "neyman", 30, history=history, previous=[(first, outcome[first.index])])
-    rounds = [first, second]
-    found = opacc.estimate(rounds, [outcome[part.index] for part in rounds], pool=view, history=history)
-    assert found.low <= outcome.mean() <= found.high
-    assert found.high - found.low < 0.15
-
-
 def test_a_history_does_not_change_after_it_is_made() -> None:
     """What is made of it is kept with the view, and would be stale if it changed."""
-    (pool, _), (other, known), prior = make_pool(500, 6), make_pool(300, 7), np.arange(500.0)
-    history, before = opacc.History(iter([(other, known)]), prior), known.copy()
+    (pool, _), (other, known), score = make_pool(500, 6), make_pool(300, 7), np.arange(500) / 500
+    history, before = opacc.History(iter([{"pool": other, "outcomes": known}]), {"gpt": score}), known.copy()
     view = view_of(pool)
     first = opacc.select(view, "neyman", 20, history=history)
-    prior[:], known[:] = prior[::-1].copy(), 1 - known
-    assert history.columns(500)[:, 0].tolist() == list(range(500))
+    score[:], known[:] = score[::-1].copy(), 1 - known
+    assert history.judges["gpt"].tolist() == score[::-1].tolist()
     assert history.failures()[0][1].tolist() == (1 - before).tolist()
     again = opacc.select(pool, "neyman", 20, history=history)
     assert again.index.tolist() == first.index.tolist()
-    for kept in (history.prior, history.labelled[0][1]):
+    for kept in (history.judges["gpt"], history.labelled[0]["outcomes"]):
         with pytest.raises(ValueError, match="read-only"):
-            kept[0] = 0.5  # type: ignore[index]
-    assert opacc.History(prior=history.prior).prior is history.prior  # no second copy
+            kept[0] = 0.5
 
 
 def test_an_invalid_history_is_refused() -> None:
     pool, outcome = make_pool(20, 1)
     with pytest.raises(DataError, match=r"outcomes of shape \(19,\) .* for 20 labelled examples"):
-        opacc.History(labelled=[(pool, outcome[:19])])
+        opacc.History(labelled=[{"pool": pool, "outcomes": outcome[:19]}])
     with pytest.raises(DataError, match=r"an outcome is not in \[0, 1\]"):
-        opacc.History(labelled=[(pool, outcome + 1)])
-    with pytest.raises(DataError, match="prior is not finite"):
-        opacc.History(prior=[np.nan])
-    with pytest.raises(DataError, match=r"prior has shape \(3, 1\), and the pool has 20 examples"):
-        opacc.select(pool, "neyman", 5, history=opacc.History(prior=[1, 2, 3]))
+        opacc.History(labelled=[{"pool": pool, "outcomes": outcome + 1}])
+    for item in ((pool, outcome), {"pool": pool, "labels": outcome}):  # might be true classes of 0 and 1
+        with pytest.raises(DataError, match=r'"outcomes": outcomes'):
+            opacc.History(labelled=[item])  # type: ignore[list-item]
+    with pytest.raises(DataError, match="judge 'gpt' has 3 scores, and the pool 20 examples"):
+        opacc.select(pool, "neyman", 5, history=opacc.History(judges={"gpt": [1, 0, 1]}))
 
 
-def test_a_history_is_refused_by_other_methods_and_by_replicates() -> None:
-    pool, history = make_pool(20, 1)[0], opacc.History(prior=np.arange(20))
+def test_a_history_is_refused_by_other_methods() -> None:
+    pool, history = make_pool(20, 1)[0], opacc.History(judges={"gpt": np.arange(20) / 20})
     with pytest.raises(SpecError, match="'css' does not use a history"):
         opacc.select(pool, "css", 5, history=history)
-    with pytest.raises(SpecError, match="`replicates` cannot be combined with `history`"):
-        opacc.select(pool, "neyman", 10, history=history, replicates=2)
 
 
 @pytest.mark.parametrize(
@@ -229,20 +169,30 @@ def test_invalid_features_of_a_history_are_refused(features: dict, message: str)
     """A NaN would make every signal of the history NaN, and the history would be ignored silently."""
     pool, _ = make_pool(60, 1)
     with pytest.raises(DataError, match=f"history: of the labelled examples, {message}"):
-        opacc.select(pool, "neyman", 10, history=History(labelled=[(opacc.Pool(**features), [1, 0])]))
+        opacc.select(
+            pool, "neyman", 10, history=History(labelled=[{"pool": opacc.Pool(**features), "outcomes": [1, 0]}])
+        )
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"prior": ["sure"] * 60}, "prior is not made of numbers"),
-        ({"prior": [[1], [1, 2]]}, "prior is not made of numbers"),
-        ({"labelled": [(opacc.Pool(confidence=[0.5, 0.6]), [[1], [1, 2]])]}, "outcomes is not made of numbers"),
-        ({"labelled": (opacc.Pool(confidence=[0.5]), [1])}, "labelled is not a list of pairs"),
-        ({"labelled": None}, "labelled is not a list of pairs"),
-        ({"labelled": [(np.array([0.5, 0.6]), [1, 0])]}, r"a labelled pool is of type ndarray; give opacc.Pool\("),
+        ({"judges": {"gpt": ["sure"] * 60}}, "judge 'gpt' says \"sure\""),
+        ({"judges": {"gpt": [0.5, 17]}}, "judge 'gpt' says \"17\""),
+        ({"judges": {"gpt": [[1], [1, 2]]}}, "judge 'gpt' says"),
+        ({"judges": {"gpt": 1}}, r"judge 'gpt' has the shape \(\)"),
+        (
+            {"labelled": [{"pool": opacc.Pool(confidence=[0.5, 0.6]), "outcomes": [[1], [1, 2]]}]},
+            "history: outcomes is not made of numbers",
+        ),
+        ({"labelled": (opacc.Pool(confidence=[0.5]), [1])}, "history: an item of labelled has the type Pool"),
+        ({"labelled": None}, "history: labelled has the type NoneType"),
+        (
+            {"labelled": [{"pool": np.array([0.5, 0.6]), "outcomes": [1, 0]}]},
+            r"history: a labelled pool is of type ndarray; give opacc.Pool\(",
+        ),
     ],
 )
 def test_a_history_that_is_not_numeric_is_refused(given: dict, message: str) -> None:
-    with pytest.raises(DataError, match=f"history: {message}"):
+    with pytest.raises(DataError, match=message):
         History(**given)

@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-import opacc_ray as opacc
-from opacc_ray.parts.view import view_of
-from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
 from opacc_ray.samplers.neyman.newton import climb
 
 
@@ -33,15 +30,3 @@ def test_leverage_is_the_derivative_of_a_prediction_by_its_own_outcome(dispersio
         assert leverage[i] == pytest.approx(moved / 2e-3, rel=1e-4)
     assert 0 < leverage.min() < leverage.max() < 1
     assert p.min() > 0
-
-
-def test_a_mixture_moves_as_its_experts_do_and_the_one_with_few_labels_most() -> None:
-    rng = np.random.default_rng(2)
-    doubt = rng.beta(0.3, 2.0, 500)
-    signals = read_signals(view_of(opacc.Pool(confidence=1 - doubt, prediction=rng.integers(0, 4, 500))), 0)
-    failure = (rng.random(200) < doubt[:200]).astype(float)
-    few, many = (predict_failure(signals, np.arange(k), failure[:k]).leverage for k in (10, 200))
-    assert few.shape == (10,)
-    assert many.shape == (200,)
-    assert 0 < many.mean() < few.mean() < 1
-    assert predict_failure(signals, np.arange(0), failure[:0]).leverage.shape == (0,)

@@ -7,16 +7,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom, norm
-from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.accuracy_estimate import within_interval
-from opacc_ray.estimators.model_comparison import best_probability, paired_difference
-from opacc_ray.parts.view import view_of
-from opacc_ray.samplers import neyman
-from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Task
-from opacc_ray.samplers.neyman.sampling import relative_deviation
+from opacc_ray.estimation.estimate import compare_outcomes, estimate_outcomes
+from opacc_ray.estimation.model_comparison import best_probability, paired_difference
+from opacc_ray.estimation.result import within_interval
+from opacc_ray.samplers.select import select
 
 N = 1200
 
@@ -43,36 +40,9 @@ def audit(models: Models, seed: int, sizes: tuple[int, ...]) -> tuple[list[opacc
     rounds: list[opacc.Selection] = []
     found: list[NDArray[np.float64]] = []
     for size in sizes:
-        rounds.append(opacc.select(models.pools, "neyman", size, seed, previous=list(zip(rounds, found, strict=True))))
+        rounds.append(select(models.pools, "neyman", size, seed, previous=list(zip(rounds, found, strict=True))))
         found.append(models.outcomes[:, rounds[-1].index])
     return rounds, found
-
-
-def test_labels_go_where_all_models_are_in_doubt() -> None:
-    p, q = np.array([0.5, 0.5, 0.3, 0.3]), np.array([0.5, 0.3, 0.5, 0.3])  # standard deviations, mean .4
-    both = np.sqrt([(25 + 25) / 16 / 2, (25 + 9) / 16 / 2, (9 + 25) / 16 / 2, (9 + 9) / 16 / 2])
-    assert relative_deviation([p, q]) == pytest.approx(both / both.mean())
-    assert relative_deviation([p, p]) == pytest.approx(relative_deviation([p]))
-    assert relative_deviation([p / 100, q]) == pytest.approx(relative_deviation([p, q]))  # each counts as much
-
-
-def test_each_model_keeps_most_of_what_its_own_draw_would_gain(models: Models) -> None:
-    views = [view_of(pool) for pool in models.pools]
-
-    def variance(m: int, task: Task, view: object) -> float:
-        """Of the share of failures of model m, were examples drawn independently, in multiples of SRS."""
-        plan = whole_plan(view, task)  # type: ignore[arg-type]
-        expected = whole_plan(views[m], task._replace(others=())).expected
-        error = 1 - models.outcomes[m] - expected
-        by_srs = N * (N / 100 - 1) * models.outcomes[m].var()
-        return float((error**2 * (1 / plan.probability - 1)).sum()) / by_srs
-
-    task = Task(100, neyman.Parameters(), NO_PREVIOUS)
-    others = tuple(OtherModel(view, np.empty(0)) for view in views[1:])
-    together = [variance(m, task._replace(others=others), views[0]) for m in range(3)]
-    alone = [variance(m, task, views[m]) for m in range(3)]
-    assert max(together) < 0.8
-    assert all(one < 1.25 * own for one, own in zip(together, alone, strict=True))
 
 
 @pytest.mark.slow
@@ -86,8 +56,8 @@ def test_all_intervals_hold_together(models: Models) -> None:
         rounds, outcomes = audit(models, seed, (40, 80))
         drawn = opacc.select(models.pools[0], "srs", 120, seed)
         statements = {
-            "neyman": opacc.compare(rounds, outcomes, pools=models.pools),
-            "srs": opacc.compare(drawn, models.outcomes[:, drawn.index]),
+            "neyman": compare_outcomes(rounds, outcomes, pools=models.pools),
+            "srs": compare_outcomes(drawn, models.outcomes[:, drawn.index]),
         }
         for name, found in statements.items():
             differences = [(item.difference, truth[item.first] - truth[item.second]) for item in found.differences]
@@ -104,8 +74,8 @@ def test_all_intervals_hold_together(models: Models) -> None:
 
 def test_a_difference_is_that_of_the_accuracies_whichever_model_comes_first(models: Models) -> None:
     rounds, outcomes = audit(models, 3, (30, 50))
-    found = opacc.compare(rounds, outcomes, pools=models.pools)
-    back = opacc.compare(rounds, [rows[::-1] for rows in outcomes], pools=models.pools[::-1])
+    found = compare_outcomes(rounds, outcomes, pools=models.pools)
+    back = compare_outcomes(rounds, [rows[::-1] for rows in outcomes], pools=models.pools[::-1])
     assert [(item.first, item.second) for item in found.differences] == [(0, 1), (0, 2), (1, 2)]
     for item, other in zip(found.differences, back.differences[::-1], strict=True):
         pair = found.models[item.first].value - found.models[item.second].value
@@ -116,15 +86,15 @@ def test_a_difference_is_that_of_the_accuracies_whichever_model_comes_first(mode
         )
         assert (item.num_first_better, item.num_second_better) == (other.num_second_better, other.num_first_better)
     assert found.best[::-1] == pytest.approx(back.best, abs=0.02)
-    alone = opacc.estimate(rounds, [rows[0] for rows in outcomes], pool=models.pools[0])
+    alone = estimate_outcomes(rounds, [rows[0] for rows in outcomes], pool=models.pools[0])
     assert found.models[0] == alone
 
 
 def test_two_models_by_the_design_alone_are_the_paired_difference(models: Models) -> None:
     drawn = opacc.select(models.pools[0], "css", 80, 1)
     rows = models.outcomes[:2, drawn.index]
-    found = opacc.compare(drawn, rows)
-    assert found.models == tuple(opacc.estimate(drawn, row) for row in rows)
+    found = compare_outcomes(drawn, rows)
+    assert found.models == tuple(estimate_outcomes(drawn, row) for row in rows)
     own = paired_difference(drawn.design, rows[0] - rows[1], 0.95)
     assert found.differences[0].difference == within_interval(own, models.pools[0].size)
 
@@ -133,13 +103,13 @@ def test_labels_of_an_audit_serve_the_next_one(models: Models) -> None:
     """Of the first model alone, then of all three, by the same labels and some more."""
     first = opacc.select(models.pools[0], "neyman", 60, 5)
     rows = models.outcomes[:, first.index]
-    then = opacc.select(models.pools, "neyman", 60, 5, previous=[(first, rows)])
+    then = select(models.pools, "neyman", 60, 5, previous=[(first, rows)])
     assert not set(first.index) & set(then.index)
     both = [rows, models.outcomes[:, then.index]]
-    found = opacc.compare([first, then], both, pools=models.pools)
+    found = compare_outcomes([first, then], both, pools=models.pools)
     assert [own.n for own in found.models] == [120] * 3
     again = opacc.Selection.from_dict(then.to_dict())
-    assert opacc.compare([first, again], both, pools=models.pools) == found
+    assert compare_outcomes([first, again], both, pools=models.pools) == found
 
 
 def test_all_is_known_once_all_is_labelled() -> None:
@@ -148,7 +118,7 @@ def test_all_is_known_once_all_is_labelled() -> None:
     outcomes[2] = outcomes[1][::-1]  # as good as the second
     pools = [opacc.Pool(confidence=rng.uniform(0.5, 1, 40)) for _ in range(3)]
     drawn = opacc.select(pools, "neyman", 40, 0)
-    found = opacc.compare(drawn, outcomes[:, drawn.index], pools=pools)
+    found = compare_outcomes(drawn, outcomes[:, drawn.index], pools=pools)
     truth = outcomes.mean(axis=1)
     assert [own.value for own in found.models] == pytest.approx(truth)
     for item in found.differences:
@@ -169,7 +139,6 @@ def test_probability_to_be_best_is_that_of_the_normal_law() -> None:
     ("change", "error", "message"),
     [
         ({"method": "css"}, SpecError, "'css' chooses for one model"),
-        ({"replicates": 3}, SpecError, "cannot be combined with several pools"),
         ({"history": [opacc.History()]}, SpecError, "1 histories for 2 models"),
         ({"pool": []}, SpecError, "no pool is given"),
     ],
@@ -190,8 +159,8 @@ def test_models_of_other_examples_are_refused(models: Models) -> None:
         opacc.select([models.pools[0], named], budget=20)
     drawn = opacc.select(models.pools, budget=20)
     with pytest.raises(LabelError, match="outcomes of 2 models instead of 3"):
-        opacc.select(models.pools, budget=20, previous=[(drawn, models.outcomes[:2, drawn.index])])
+        select(models.pools, budget=20, previous=[(drawn, models.outcomes[:2, drawn.index])])
     with pytest.raises(SpecError, match="2 pools of 1200 examples, for 3 models"):
-        opacc.compare(drawn, models.outcomes[:, drawn.index], pools=models.pools[:2])
+        compare_outcomes(drawn, models.outcomes[:, drawn.index], pools=models.pools[:2])
     with pytest.raises(LabelError, match="outcomes of \\[2, 3\\] models"):
-        opacc.compare([drawn, drawn], [models.outcomes[:, drawn.index], models.outcomes[:2, drawn.index]])
+        compare_outcomes([drawn, drawn], [models.outcomes[:, drawn.index], models.outcomes[:2, drawn.index]])

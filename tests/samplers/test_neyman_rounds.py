@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from neyman_case import audit, make_pool, make_selection
 from oracles.ordered import draw_ordered
+from unclipped import combine_rounds, estimate_sample
 from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.design_based import combine_rounds, estimate_sample
+from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
@@ -42,13 +43,6 @@ class TestRounds:
             parts.append(estimate_sample(part.design, outcome[part.index], 0.95).value)
         assert np.mean(parts) == pytest.approx(full, abs=1e-12)
 
-    def test_batch_is_in_random_order(self) -> None:
-        """So that the first labels, if no more come, are a random part of it."""
-        pool, _ = make_pool(4000, 3)
-        drawn = opacc.select(pool, "neyman", 400, seed=1)
-        order = np.argsort(np.argsort(drawn.design.predicted_failure))
-        assert abs(np.corrcoef(order, np.arange(400))[0, 1]) < 4 / np.sqrt(400)
-
     def test_refuses_a_round_whose_earlier_labels_are_missing(self) -> None:
         pool, outcome = make_pool(200, 3)
         selections, outcomes = audit(pool, outcome, (10, 10), seed=1)
@@ -61,23 +55,12 @@ class TestRounds:
         with pytest.raises(LabelError, match=r"pools of \[100, 200\] examples"):
             combine_rounds(drawn, [outcome[:10], outcome[:10]], 0.95)
 
-    def test_reason_states_that_few_failures_are_foreseen(self) -> None:
-        pool, outcome = make_pool(200, 3)
-        few, enough = (opacc.select(pool, "neyman", num) for num in (10, 60))
-        foreseen = [drawn.design.predicted_failure.sum() for drawn in (few, enough)]
-        assert foreseen[0] < 3 < foreseen[1]
-        result = opacc.estimate(few, outcome[few.index])
-        assert result.design_based
-        assert result.reason is not None
-        assert "fewer than 3 of the labelled examples were predicted to fail" in result.reason
-        assert opacc.estimate(enough, outcome[enough.index]).reason is None
-
     def test_without_observed_or_foreseen_failures_the_bound_is_exact(self) -> None:
         """Predictions without a failure do not show where failures are: any label could have failed."""
         pool = opacc.Pool(confidence=np.full(5000, 1 - 1e-6))
         drawn = opacc.select(pool, "neyman", 100)
         assert drawn.design.predicted_failure.sum() < 1
-        assert opacc.estimate(drawn, np.ones(100)).low <= 0.025 ** (1 / 100)
+        assert estimate_outcomes(drawn, np.ones(100)).low <= 0.025 ** (1 / 100)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("level", "least"), [(0.95, 0.924), (0.99, 0.978)])
@@ -91,50 +74,19 @@ class TestRounds:
         covered = 0
         for _ in range(1000):
             drawn = make_selection(20000, plan.draw(draw_ordered(rng, plan.probability, plan.order)))
-            estimate = opacc.estimate(drawn, outcome[drawn.index], level)
+            estimate = estimate_outcomes(drawn, outcome[drawn.index], level)
             covered += estimate.low <= 0.999 <= estimate.high
         assert covered / 1000 >= least
-
-    def test_interval_shrinks_where_no_label_fails(self) -> None:
-        """With every label its size grows, though the labels show no spread."""
-        pool, _ = make_pool(4000, 3)
-        widths = []
-        for num in (50, 200, 800):
-            drawn = opacc.select(pool, "neyman", num)
-            result = opacc.estimate(drawn, np.ones(num))
-            assert result.high == 1
-            widths.append(result.high - result.low)
-        assert widths[1] < 0.6 * widths[0]
-        assert widths[2] < 0.6 * widths[1]
 
     def test_interval_does_not_contradict_the_labels(self) -> None:
         """Most of a small pool is labelled, in rounds: what is left can move the accuracy only so far."""
         pool, outcome = make_pool(100, 3)
         selections, outcomes = audit(pool, outcome, (40, 30, 20), seed=1)
-        result = opacc.estimate(selections, outcomes)
+        result = estimate_outcomes(selections, outcomes)
         right = float(np.concatenate(outcomes).sum())
         assert right / 100 <= result.low <= result.high <= (right + 10) / 100
 
     def test_rounds_that_label_the_whole_pool_have_a_zero_width_interval(self) -> None:
         pool, outcome = make_pool(60, 3)
         result = combine_rounds(*audit(pool, outcome, (20, 20, 20), seed=1), 0.95)
-        assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)
-
-    @pytest.mark.slow
-    def test_rounds_that_nearly_exhaust_the_pool_rest_on_the_last(self) -> None:
-        """What is left unlabelled after the last round decides the error, and not the first round's."""
-        pool, outcome = make_pool(200, 3)
-        error = [
-            combine_rounds(*audit(pool, outcome, (19, 38, 57, 76), seed), 0.95).value - outcome.mean()
-            for seed in range(40)
-        ]
-        of_srs = outcome.var(ddof=1) * (1 / 190 - 1 / 200)
-        assert np.mean(np.square(error)) < of_srs
-
-    @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
-    def test_one_round_that_labels_the_whole_pool_has_a_zero_width_interval(self, value: float) -> None:
-        pool, outcome = make_pool(30, 3)
-        outcome = np.full(30, value) if value != 0.5 else outcome
-        drawn = opacc.select(pool, "neyman", 30)
-        result = opacc.estimate(drawn, outcome[drawn.index])
         assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)

@@ -7,8 +7,9 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError
-from opacc_ray.parts.content import content_of
+from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.parts.view import LocalParts, View, view_of
+from opacc_ray.samplers.same_pool import content_of
 
 N = 1000
 RNG = np.random.default_rng(8)
@@ -37,44 +38,24 @@ def test_another_order_is_refused_by_estimate(
     selection: opacc.Selection, order: np.ndarray, names: tuple[str, ...]
 ) -> None:
     outcome = OUTCOME[selection.index]
-    opacc.estimate(selection, outcome, pool=pool(slice(None), *names))
+    estimate_outcomes(selection, outcome, pool=pool(slice(None), *names))
     with pytest.raises(DataError, match=f"the pool {MESSAGE}"):
-        opacc.estimate(selection, outcome, pool=pool(order, *names))
-
-
-def test_another_order_is_refused_by_the_next_round_and_by_compare(selection: opacc.Selection) -> None:
-    outcome = OUTCOME[selection.index]
-    opacc.select(pool(), budget=20, previous=[(selection, outcome)])
-    with pytest.raises(DataError, match=MESSAGE):
-        opacc.select(pool(ORDER), budget=20, previous=[(selection, outcome)])
-    with pytest.raises(DataError, match=f"pool 1 {MESSAGE}"):
-        opacc.compare([selection], [np.array([outcome, outcome])], pools=[pool(ORDER), pool()])
+        estimate_outcomes(selection, outcome, pool=pool(order, *names))
 
 
 def test_a_prediction_in_another_order_is_refused() -> None:
     chosen = opacc.select(pool(), "srs", 60)
-    opacc.estimate(chosen, OUTCOME[chosen.index], prediction=CONFIDENCE)
-    opacc.estimate(chosen, OUTCOME[chosen.index], prediction=1 - CONFIDENCE)
+    estimate_outcomes(chosen, OUTCOME[chosen.index], prediction=CONFIDENCE)
+    estimate_outcomes(chosen, OUTCOME[chosen.index], prediction=1 - CONFIDENCE)
     with pytest.raises(DataError, match=f"the prediction {MESSAGE}"):
-        opacc.estimate(chosen, OUTCOME[chosen.index], prediction=CONFIDENCE[ORDER])
+        estimate_outcomes(chosen, OUTCOME[chosen.index], prediction=CONFIDENCE[ORDER])
 
 
 def test_a_pool_of_layers_alone_is_known_by_them() -> None:
     chosen = opacc.select(pool(slice(None), "hidden"), "ces", 40)
-    opacc.estimate(chosen, OUTCOME[chosen.index], pool=pool(slice(None), "hidden"))
+    estimate_outcomes(chosen, OUTCOME[chosen.index], pool=pool(slice(None), "hidden"))
     with pytest.raises(DataError, match=MESSAGE):
-        opacc.estimate(chosen, OUTCOME[chosen.index], pool=pool(ORDER, "hidden"))
-
-
-def test_another_model_on_the_same_examples_is_served(selection: opacc.Selection) -> None:
-    other = opacc.Pool(confidence=np.sqrt(CONFIDENCE), prediction=np.arange(N) % 3)
-    opacc.estimate(selection, OUTCOME[selection.index], pool=other)
-    both = opacc.select([pool(), other], "neyman", 40)
-    for own in (pool(), other):
-        opacc.estimate(both, OUTCOME[both.index], pool=own)
-    moved = opacc.Pool(confidence=np.sqrt(CONFIDENCE)[ORDER])
-    with pytest.raises(DataError, match=MESSAGE):
-        opacc.estimate(both, OUTCOME[both.index], pool=moved)
+        estimate_outcomes(chosen, OUTCOME[chosen.index], pool=pool(ORDER, "hidden"))
 
 
 def test_the_same_numbers_in_another_type_and_cut_are_the_same_pool(tmp_path: Path) -> None:
@@ -88,16 +69,7 @@ def test_the_same_numbers_in_another_type_and_cut_are_the_same_pool(tmp_path: Pa
     again = opacc.Selection.load(tmp_path / "one.parquet")
     assert again.contents == chosen.contents
     with pytest.raises(DataError, match=MESSAGE):
-        opacc.estimate(again, OUTCOME[again.index], pool=opacc.Pool(confidence=single.confidence[::-1]))  # type: ignore[index]
-
-
-def test_a_selection_of_a_pool_with_ids_is_known_by_them() -> None:
-    named = opacc.Pool(ids=[f"{i}.png" for i in range(N)], confidence=CONFIDENCE)
-    chosen = opacc.select(named, "srs", 30)
-    assert "contents" not in chosen.to_dict()
-    moved = opacc.Pool(ids=[f"{i}.png" for i in ORDER], confidence=CONFIDENCE[ORDER])
-    with pytest.raises(DataError, match="give the same examples, with the same ids in the same order"):
-        opacc.estimate(chosen, OUTCOME[chosen.index], pool=moved)
+        estimate_outcomes(again, OUTCOME[again.index], pool=opacc.Pool(confidence=single.confidence[::-1]))  # type: ignore[index]
 
 
 @pytest.mark.parametrize("contents", [3, [1], [{"confidence": ["a"]}], {"confidence": "ab"}])

@@ -31,31 +31,12 @@ def probabilities(scores: list[float], floor: float, labelled: list[int]) -> np.
 
 
 class TestProbabilities:
-    def test_are_proportional_to_scores_above_the_floor(self) -> None:
-        p = probabilities([0.0, 0.01, 1.0, 2.0, 2.0], 0.1, [])  # mean 1.002
-        assert p.sum() == pytest.approx(1)
-        assert p[3] / p[2] == pytest.approx(2)
-        assert p[0] == p[1] == pytest.approx(0.1002 * p[2])
-
-    def test_leave_out_labelled_examples(self) -> None:
-        p = probabilities([9.0, 1.0, 0.0, 3.0], 0.3, [0])
-        np.testing.assert_allclose(p, np.array([0, 1, 0.4, 3]) / 4.4)  # floor 0.3 · mean 4/3
-
     def test_are_equal_where_all_scores_are_zero(self) -> None:
         assert probabilities([0.0] * 4, 0.1, [2]).tolist() == [1 / 3, 1 / 3, 0, 1 / 3]
 
 
 def drawn(rng: np.random.Generator, probability: np.ndarray, num: int) -> Draw:
     return draw_independent(rng, probability, Task(num, None, NO_PREVIOUS))
-
-
-def test_draws_are_in_proportion_and_never_of_probability_zero() -> None:
-    probability = np.array([0, 0.75, 0, 0.25, 0])
-    found = drawn(np.random.default_rng(1), probability, 20_000)
-    assert set(found.chosen.tolist()) == {1, 3}
-    assert np.mean(found.chosen == 1) == pytest.approx(0.75, abs=0.015)
-    assert found.design.draw_probability.tolist() == probability[found.chosen].tolist()
-    assert found.design.weight_bound == pytest.approx(1 / (20_000 * 5 * 0.25))
 
 
 class AlmostOne:

@@ -8,9 +8,7 @@ from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
 from opacc_ray.samplers.neyman import Parameters, plan
-from opacc_ray.samplers.neyman.failure_model import read_signals
 from opacc_ray.samplers.neyman.sampling import sure_share
-from opacc_ray.samplers.neyman.serving import is_rare
 
 N = 4000
 PREDICTED = np.repeat([1, 0], [400, N - 400])
@@ -24,24 +22,6 @@ def pool(size: int = N, **more: object) -> opacc.Pool:
 def mean_probability(serve: str, parts: np.ndarray, own: opacc.Pool | None = None) -> list[float]:
     found = plan(view_of(own or pool()), Task(200, Parameters(serve=(serve,)), NO_PREVIOUS))
     return [float(found.probability[parts == part].mean()) for part in np.unique(parts)]
-
-
-def ratio_of_f1() -> float:
-    """(2 - F)σ in A over Fσ elsewhere, from the forecasts of the plan without labels."""
-    ready = plan(view_of(pool()), Task(200, Parameters(), NO_PREVIOUS))
-    p = ready.failure[0]
-    inside = PREDICTED == 1
-    tp, fn = (1 - p)[inside].sum(), p[~inside].sum()
-    f = 2 * tp / (inside.sum() + tp + fn)
-    deviation = np.sqrt(p * (1 - p))
-    return float((2 - f) * deviation[inside][0] / (f * deviation[~inside][0]))
-
-
-def test_f1_draws_by_its_factors() -> None:
-    elsewhere, inside = mean_probability("f1@1", PREDICTED)
-    floor = 0.1  # of the mean probability: the uniform share
-    served = [(own / (200 / N) - floor) / (1 - floor) for own in (elsewhere, inside)]
-    assert served[1] / served[0] == pytest.approx(ratio_of_f1(), rel=1e-4)
 
 
 @pytest.mark.parametrize(("serve", "more"), [("precision@1", 1), ("prevalence@1", 0), ("accuracy", None)])
@@ -89,15 +69,6 @@ def test_numbers_that_judge_the_confidence_are_served(serve: str) -> None:
         assert found[sure < 0.52].mean() < by_accuracy[sure < 0.52].mean()
 
 
-def test_a_rare_class_is_predicted_by_the_stated_confidence_alone() -> None:
-    rare = opacc.Pool(prediction=np.arange(N) < 5, confidence=np.full(N, 0.9999))
-    view = view_of(rare)
-    signals = read_signals(view, 0)
-    assert [is_rare((name,), view, signals) for name in ("f1@1", "f1@0", "accuracy")] == [True, False, False]
-    ready = plan(view_of(rare), Task(200, Parameters(serve=("f1@1",)), NO_PREVIOUS))
-    assert ready.failure[0][5:] == pytest.approx(1e-4, rel=0.02)  # as stated, which is below what experts would say
-
-
 def rare_pool() -> opacc.Pool:
     """Five of N predicted as the class, 300 that may be of it, each with a probability of its own."""
     doubt = np.concatenate([np.full(5, 0.02), np.linspace(0.3, 0.001, 300), np.linspace(1e-5, 1e-6, N - 305)])
@@ -115,12 +86,6 @@ def test_likely_examples_of_a_rare_class_are_drawn_for_certain_as_far_as_the_pri
     if sure:
         assert (found.probability[[*range(5), *likely]] == 1).all()
     assert found.probability.min() > 0
-
-
-def test_equal_examples_of_a_rare_class_are_treated_alike() -> None:
-    equal = opacc.Pool(prediction=np.arange(N) < 5, confidence=np.full(N, 0.9999))
-    found = plan(view_of(equal), Task(200, Parameters(serve=("f1@1",)), NO_PREVIOUS))
-    assert np.ptp(found.probability[5:]) == 0
 
 
 def test_served_numbers_are_named_by_class_and_kept_with_the_selection(tmp_path: object) -> None:

@@ -5,10 +5,11 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from unclipped import estimate_sample, unclipped_estimate
 
 import opacc_ray as opacc
-from opacc_ray.estimators.design_based import estimate_sample, unclipped_estimate
-from opacc_ray.estimators.rounds import round_weights
+from opacc_ray.estimation.sample import Rounds
+from opacc_ray.samplers.select import select
 
 OUTCOME = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 0.25])
 POOL = opacc.Pool(prediction=np.zeros(6, dtype=np.int64))
@@ -19,7 +20,7 @@ def test_variance_of_a_round_is_unbiased_whatever_was_labelled_before(num_before
     """A round draws from what is left, so its variance is that of samples of what is left."""
     before = opacc.select(POOL, "srs", num_before, 0) if num_before else None
     previous = [(before, OUTCOME[before.index])] if before else []
-    drawn = opacc.select(POOL, "srs", 2, 0, previous=previous)
+    drawn = select(POOL, "srs", 2, 0, previous=previous)
     left = np.setdiff1d(np.arange(6), before.index if before else [])
     samples = [OUTCOME[list(sample)] for sample in combinations(left, 2)]
     stated = [estimate_sample(drawn.design, sample, 0.95).standard_error ** 2 for sample in samples]
@@ -28,7 +29,7 @@ def test_variance_of_a_round_is_unbiased_whatever_was_labelled_before(num_before
 
 def test_draws_with_replacement_are_from_the_whole_pool() -> None:
     first = opacc.select(POOL, "srs", 3, 0)
-    drawn = opacc.select(POOL, "srs", 2, 0, previous=[(first, OUTCOME[first.index])], replacement=True)
+    drawn = select(POOL, "srs", 2, 0, previous=[(first, OUTCOME[first.index])], replacement=True)
     assert drawn.design.population == 6
 
 
@@ -38,11 +39,11 @@ def test_a_round_with_replacement_is_unbiased_after_a_round_that_looked_for_fail
     """
     first = opacc.select(POOL, "srs", 3, 0)
     first = replace(first, index=np.array([1, 4, 5]), ids=("1", "4", "5"))  # the worst
-    drawn = opacc.select(POOL, "srs", 2, 0, previous=[(first, OUTCOME[first.index])], replacement=True)
+    drawn = select(POOL, "srs", 2, 0, previous=[(first, OUTCOME[first.index])], replacement=True)
     values = []
     for pair in product(range(6), repeat=2):
         second = replace(drawn, index=np.array(pair), ids=tuple(map(str, pair)))
         values.append(unclipped_estimate([first, second], [OUTCOME[first.index], OUTCOME[second.index]], 0.95).value)
-    weight = round_weights([first, drawn])
+    weight = Rounds([first, drawn]).weight
     expected = weight @ [OUTCOME[first.index].mean(), OUTCOME.mean()]
     assert np.mean(values) == pytest.approx(expected, abs=1e-12)

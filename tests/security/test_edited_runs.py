@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_run import copy_golden_run, edit_document, replace_drawn
+from golden_run import copy_golden_run, drawn_file, edit_document, replace_drawn
 
 from opacc_ray.cli.main import main
 
@@ -24,18 +24,18 @@ def edited(file: str, change: Callable[[Any], object]) -> Callable[[Path], None]
         if file != SELECTION:
             edit_document(home / file, lambda content: change(content) and None)
             return
-        content = json.loads((home / file).read_bytes())
+        content = json.loads(drawn_file(home, 1, file).read_bytes())
         change(content)
-        replace_drawn(home, 1, "selection.json", json.dumps(content).encode())
+        replace_drawn(home, 1, SELECTION, json.dumps(content).encode())
 
     return edit
 
 
 def drawn(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    return lambda home: replace_drawn(home, 1, "selection.json", change((home / SELECTION).read_bytes()))
+    return lambda home: replace_drawn(home, 1, SELECTION, change(drawn_file(home, 1, SELECTION).read_bytes()))
 
 
-SELECTION, INDEX = "rounds/1/selection.json", "features/index.json"
+SELECTION, INDEX = "selection.json", "features/index.json"
 EDITS: dict[str, Callable[[Path], object]] = {
     "deep selection": drawn(lambda data: DEEP),
     "deep index": lambda home: (home / INDEX).write_bytes(DEEP),

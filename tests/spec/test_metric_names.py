@@ -20,11 +20,6 @@ def spec_of(metrics: Any = (), sample: dict[str, Any] | None = None, **model: An
     return parse_spec(content | ({"metrics": metrics} if metrics else {}), "spec")
 
 
-def test_metrics_are_texts_with_their_class() -> None:
-    given = ["accuracy", "Macro-F1", {"recall": "stop sign"}, {"f0.5": "defect"}, "f1@fine"]
-    assert spec_of(given).metrics == ["accuracy", "macro_f1", "recall@stop sign", "f0.5@defect", "f1@fine"]
-
-
 def test_of_two_classes_the_second_is_meant() -> None:
     spec = spec_of(["f1"], classes=["fine", "defect"])
     assert spec.drawn_with("neyman", {}) == {"serve": ["f1@1"]}
@@ -48,11 +43,6 @@ def test_first_metric_is_served_unless_the_sample_names_others(
     assert spec.drawn_with("srs", {"replacement": True}) == {"replacement": True}
 
 
-def test_metrics_do_not_belong_to_the_identity() -> None:
-    assert spec_of([{"f1": "defect"}]).identity() == spec_of().identity()
-    assert "metrics" not in spec_of().identity()
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -61,6 +51,7 @@ def test_metrics_do_not_belong_to_the_identity() -> None:
         ({"metrics": ["f1"]}, "metrics: metric f1 names no class; give one of defect, fine, stop sign"),
         ({"metrics": [["f1", "defect"]]}, "is no number to state; write accuracy, macro_f1 or {recall: CLASS}"),
         ({"metrics": [{"f1": None}]}, "is no number to state"),
+        ({"metrics": [{"f1": False}]}, "YAML parses the class of f1 as False; put quotes around it"),
         ({"metrics": ["macro_f1", "Macro_F1"]}, "metrics: macro_f1 appears twice; remove one"),
         ({"metrics": ["macro_f1"], "task": "regression", "classes": None}, "only supported for classification"),
         ({"metrics": ["f1@x"], "classes": None}, "classes have no names; give its number, as in f1@3"),

@@ -12,6 +12,7 @@ from tables import parquet
 
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.lake.formats import place_of
 from opacc_ray.spec import load_spec
 from opacc_ray.spec.predictions_table import is_table, read_predictions
 from opacc_ray.spec.table_spec import kept_spec, spec_of_predictions
@@ -86,11 +87,6 @@ def test_a_column_of_paths_stands_in_for_ids(folder: Path) -> None:
     assert found.columns == {"id": "path", "uri": "path", "prediction": "pred"}
 
 
-def test_a_column_with_the_name_of_its_key_wins(folder: Path) -> None:
-    found = read_predictions(write(folder, "a.csv", "id,name,prediction,pred\n1,a,2,3\n"))
-    assert (found.columns["id"], found.columns["prediction"]) == ("id", "prediction")
-
-
 def test_named_columns_need_no_usual_name(folder: Path) -> None:
     name = write(folder, "a.csv", "sku,pred,guess,sure\n1,2,3,0.5\n")
     found = read_predictions(name, columns="id=sku, prediction=guess,confidence=sure")
@@ -98,14 +94,8 @@ def test_named_columns_need_no_usual_name(folder: Path) -> None:
     assert found.unused == ["pred"]
     with pytest.raises(DataError, match='no column "other", which --columns names; its columns are sku'):
         read_predictions(name, columns="id=other")
-    with pytest.raises(SpecError, match="KEY=COLUMN,KEY=COLUMN; keys are id, uri, prediction, confidence, prior"):
+    with pytest.raises(SpecError, match="KEY=COLUMN,KEY=COLUMN; keys are id, uri, prediction, confidence"):
         read_predictions(name, columns="label=sku")
-
-
-@pytest.mark.parametrize("words", [("true", "false"), ("yes", "no"), ("1.0", "0.0")])
-def test_words_are_classes_and_whole_numbers_are_numbers_of_classes(folder: Path, words: tuple[str, str]) -> None:
-    found = read_predictions(write(folder, "a.csv", f"id,pred\n1,{words[0]}\n2,{words[1]}\n"))
-    assert found.classes == (None if words[0] == "1.0" else sorted(words))
 
 
 # -- problems --------------------------------------------------------------------------------------------
@@ -150,8 +140,8 @@ def test_all_problems_are_reported_at_once(folder: Path) -> None:
         'a.csv: (1) 1 row without an id (id); (2) the column id of ids holds an id more than once, such as "a"; make '
         "them unique, or name another column: --columns id=COLUMN; "
         "(3) 1 row without a prediction (pred), first row 2 of the data: fill them, or leave these rows out; "
-        "(4) the column confidence of confidences holds 97.5, "
-        "outside [0, 1]; divide a percentage by 100; its columns are id, pred, confidence"
+        "(4) the confidence ('confidence') holds 97.5, outside [0, 1]; divide a percentage "
+        "by 100; its columns are id, pred, confidence"
     )
 
 
@@ -168,10 +158,13 @@ def test_missing_and_ambiguous_columns_are_reported_at_once(folder: Path) -> Non
     [
         ("id,pred,conf\n1,0,0.9\n2,0,1.7\n3,0,0.8\n", "holds 1.7, outside [0, 1]; give a probability"),
         ("id,pred,conf\n1,0,90\n2,0,0.7\n3,0,80\n", "holds 90, outside [0, 1]; divide a percentage by 100"),
-        ("id,pred,conf\n1,0,1.2\n", "the column conf of confidences holds 1.2, outside [0, 1]; give a probability"),
+        ("id,pred,conf\n1,0,1.2\n", "the confidence ('conf') holds 1.2, outside [0, 1]; give a probability"),
         ("id,pred,conf\n1,0,93%\n", 'holds "93%", which is not a number; write 0.93 for 93 %;'),
-        ("id,pred\n1,0.5\n", "holds 0.5, which is not a class; for a regression, write a spec with model.task"),
-        ("id,pred\n1,-1\n", "the column pred of predictions holds -1, and numbers of classes start at 0"),
+        (
+            "id,pred\n1,0.5\n",
+            "not a class number, 0 or more; if it is a predicted value, give --task regression",
+        ),
+        ("id,pred\n1,-1\n", "the prediction ('pred') holds -1, which is not a class number, 0 or more"),
         ("id,pred\n", "it has no row"),
         ("a,cat,0.9\nb,dog,0.8\n", "the first row looks like data: start the file with the names of its columns"),
         ("id,pred,pred\n1,2,3\n", "two columns 'pred'; rename one"),
@@ -186,7 +179,21 @@ def test_a_problem_is_named_with_its_remedy(folder: Path, content: str, problem:
 def test_a_file_that_is_not_there_or_not_utf_8_is_an_error(folder: Path) -> None:
     assert problems("a.csv") == "there is no file a.csv; check the path"
     content = "id,pred\n1,größer\n".encode("latin-1")
-    assert "is not UTF-8 (invalid start byte at byte 12); save it as UTF-8" in problems(write(folder, "a.csv", content))
+    assert "is not UTF-8 (invalid start byte at byte 12): save it as UTF-8" in problems(write(folder, "a.csv", content))
+
+
+def test_what_a_spreadsheet_leaves_is_named(folder: Path) -> None:
+    table = "id,prediction,confidence\na,x,0.9\nb,y,0.8\n,,\n"
+    assert problems(write(folder, "a.csv", table)).startswith("a.csv: row 3 of the data is empty: remove it; its col")
+    assert "row 3 of the data is empty, and 1 other row: remove them" in problems(
+        write(folder, "a.csv", f"{table},,\n")
+    )
+    assert "save it as UTF-8 (in Excel: CSV UTF-8)" in problems(write(folder, "a.csv", table.encode("utf-16")))
+    for spec in (write(folder, "a.xlsx", b"PK\3\4\xff"), "none.ods"):
+        with pytest.raises(SpecError, match=rf"{spec} is a workbook, .*: save its sheet as CSV"):
+            load_spec(spec)
+    with pytest.raises(SpecError, match=r"p.xlsx is a workbook"):
+        place_of("features", "s3://lake/p.xlsx")
 
 
 # -- specs -----------------------------------------------------------------------------------------------
@@ -201,14 +208,14 @@ def test_a_spec_of_predictions_is_kept_and_read_again(folder: Path) -> None:
     assert kept_spec(other) == load_spec(uri) == other  # no run has used the first one
     write(folder / "audits", "my-answers-0123abcd/spec.json", "{}")
     run = f"{folder}/audits/my-answers-0123abcd"
-    again = f"before the first label, `opacc select {run} --method srs --budget 3` draws all 3 anew"
+    again = f"`opacc run --like {run} --method srs --budget 3` draws 3 anew"
     with pytest.raises(SpecError) as refused:
         kept_spec(other.model_copy(update={"sample": other.sample.model_copy(update={"budget": 3})}))
     assert str(refused.value) == (
         f"{uri} is another spec of this name, with sample.budget=2; once those are labelled, `opacc next {run} "
         f"--budget 1` draws 1 more; {again}; or choose another name with --name"
     )
-    with pytest.raises(SpecError, match=r"with sample.budget=2; before the first label, `opacc select .* --budget 1`"):
+    with pytest.raises(SpecError, match=r"with sample.budget=2; `opacc run --like .* --budget 1`"):
         kept_spec(spec)
 
 
@@ -222,8 +229,32 @@ def test_slices_and_shown_columns_are_added_to_the_spec_of_a_run(folder: Path) -
     assert found == load_spec(str(file))
     assert found.pool.slice_names == ["camera"]
     assert (found.manifest.show, found.least and found.least.share) == (["text"], 0.9)
-    with pytest.raises(SpecError, match=r"which draws from it otherwise"):
+    with pytest.raises(SpecError, match=r"another spec of this name, with sample.method=srs.*; run that one"):
         kept_spec(spec_of_predictions(name, budget=1, method="css"))
+
+
+@pytest.mark.parametrize("budget", [20, 50, None])
+def test_a_file_of_the_same_name_elsewhere_is_another_audit(
+    budget: int | None, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{n},{n % 2},0.{n + 10}\n" for n in range(80))
+    files = [write(folder, f"{week}/answers.csv", f"id,pred,prob\n{rows}") for week in ("week1", "week2")]
+    assert asked(capsys, "run", files[0], "--budget", "20")[0] == 0
+    code, _, log = asked(capsys, "run", files[1], *(["--budget", str(budget)] if budget else []))
+    assert (code, "budget" in log, "--like" in log) == (2, False, False)
+    assert f"{folder}/week1/answers.csv, not {folder}/week2/answers.csv; give this file another name with --name" in log
+    assert asked(capsys, "run", files[1], "--budget", "20", "--name", "week2")[0] == 0
+
+
+def test_a_file_whose_classes_changed_is_another_audit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{n},{['cat', 'dog'][n % 2]},0.9\n" for n in range(40)]
+    name = write(folder, "answers.csv", f"id,pred,prob\n{''.join(rows)}")
+    assert asked(capsys, "run", name, "--budget", "10")[0] == 0
+    write(folder, "answers.csv", f"id,pred,prob\n{''.join(rows).replace('dog', 'fox')}")
+    code, _, log = asked(capsys, "run", name, "--budget", "10")
+    assert code == 2
+    assert "is another spec of this name, with model.classes=['cat', 'dog']" in log
+    assert asked(capsys, "run", name, "--budget", "10", "--name", "foxes")[0] == 0
 
 
 # -- commands --------------------------------------------------------------------------------------------
@@ -263,13 +294,13 @@ def test_a_file_of_predictions_is_audited_in_one_command(
     assert "columns: id = key, prediction = label_pred, confidence = prob" in log
     assert "classes: cat, dog, fish (the predictions, sorted)" in log
     assert f"spec: {folder}/audits/answers.yaml" in log
-    [manifest] = folder.glob("audits/answers-*/rounds/1/manifest.csv")
+    [manifest] = folder.glob("audits/answers-*/rounds/1/*/manifest.csv")
     ids = [line.partition(",")[0] for line in manifest.read_text().splitlines()[1:]]
     assert len(set(ids)) == 40
     labels = write(folder, "labels.csv", "id,label\n" + "".join(f"{name},cat\n" for name in ids))
-    run = str(manifest.parents[2])
+    run = str(manifest.parents[3])
     assert f'label      copy {manifest} to labels-1.csv and fill in the column "label"\n' in out
-    assert f"next: opacc labels import {manifest.parents[2].name} labels-1.csv\n" in out
+    assert f"next: opacc labels import {manifest.parents[3].name} labels-1.csv\n" in out
     _, _, log = asked(capsys, "estimate", run)
     assert f"no example of {run} has a label yet: fill in a copy of {manifest}, and import it" in log
     assert asked(capsys, "labels", "import", run, labels)[0] == 0
@@ -290,38 +321,6 @@ def test_check_writes_nothing_and_reports_a_budget_above_the_pool(
     assert [item.name for item in folder.iterdir()] == [answers]
 
 
-def test_a_command_that_needs_a_spec_says_so(answers: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, log = asked(capsys, "plan", answers)
-    assert code == 2
-    assert f"{answers} is a file of predictions, and this needs a spec, a YAML file: `opacc run {answers} --bud" in log
-
-
-def test_a_goal_of_a_run_names_the_command_that_goes_on_to_it(
-    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, log = asked(capsys, "run", answers, "--budget", "40", "--until", "±0.03")
-    assert (code, [item.name for item in folder.iterdir()]) == (2, [answers])
-    assert f"`opacc audit {answers} --budget 40 --until '±0.03'` goes on to a goal" in log
-    assert len(log.splitlines()) == 1
-
-
-def test_a_run_that_is_typed_again_says_that_nothing_is_drawn(
-    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "drawn before" not in asked(capsys, "run", answers, "--budget", "40")[2]
-    assert "UTC: nothing new is drawn" in asked(capsys, "run", answers, "--budget", "40")[2]
-
-
-def test_a_refused_budget_leaves_no_spec(answers: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, log = asked(capsys, "run", answers, "--budget", "301")
-    assert (code, [item.name for item in folder.iterdir()]) == (2, [answers])
-    assert "set at most 300" in log
-    assert asked(capsys, "run", answers, "--budget", "40")[0] == 0
-    code, _, log = asked(capsys, "run", answers, "--budget", "50")
-    assert code == 2
-    assert "answers.yaml is another spec" in log
-
-
 def test_the_labels_of_a_run_are_forecast_by_its_short_name(
     answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -331,24 +330,6 @@ def test_the_labels_of_a_run_are_forecast_by_its_short_name(
     assert (code, json.loads(out)["run"]) == (0, str(run))
 
 
-def test_the_labels_that_an_interval_needs_are_forecast_before_the_first_one(
-    answers: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = {}
-    for width in ("0.03", "0.1"):
-        code, out, _ = asked(capsys, "budget", answers, "--until", width, "--json")
-        assert code == 0
-        found[width] = json.loads(out)
-    assert found["0.1"]["total_labels"] < found["0.03"]["total_labels"] <= 300
-    assert found["0.1"]["run"] == answers
-    assert found["0.1"]["labels"] == 0
-    assert all(sum(each["sizes"]) == each["total_labels"] for each in found.values())
-    _, out, log = asked(capsys, "budget", answers, "--until", "0.1")
-    assert f"in rounds of {', '.join(map(str, found['0.1']['sizes']))}\n" in out
-    assert "the model's confidence, corrected for usual overconfidence, which predicts " in out
-    assert "warning" not in log
-
-
 def test_a_class_whose_name_means_cant_tell_is_a_warning(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "".join(f"{i},{('ok', 'unsure')[i % 2]},0.{5 + i % 5}\n" for i in range(60))
     code, text, _ = asked(capsys, "run", write(folder, "a.csv", f"id,pred,prob\n{rows}"), "--budget", "5")
@@ -356,43 +337,25 @@ def test_a_class_whose_name_means_cant_tell_is_a_warning(folder: Path, capsys: p
     assert "a label 'unsure' means can't tell, not that class: label the class 1, or rename it" in text
 
 
-@pytest.mark.parametrize("command", ["run --budget 1", "check --budget 1", "budget --until 0.1"])
-def test_a_file_without_a_confidence_is_a_warning(
-    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            ["submit", "answers.csv"],
+            "answers.csv is a file of predictions, and this needs a spec, a YAML file: `opacc run",
+        ),
+        (["budget", "answers.csv", "--until", "0.05", "--method", "srs"], "--method needs a run; remove it"),
+        (["run", "audits/answers.yaml", "--budget", "40"], "--budget is only for a file of predictions; set it in the"),
+        (["run", "answers.txt", "--budget", "40"], "there is no spec at answers.txt"),
+        (["run", "audits", "--budget", "40"], "audits is a folder, not a spec; to audit what is in it, name it as"),
+    ],
+)
+def test_what_is_for_a_file_of_predictions_or_for_a_spec_is_refused_for_the_other(
+    command: list[str], said: str, capsys: pytest.CaptureFixture[str], answers: str
 ) -> None:
-    name = write(folder, "a.csv", "id,prediction,foo\n1,cat,7\n2,dog,8\n")
-    code, out, log = asked(capsys, *command.split(), name)
-    assert code == 0
-    assert "warning: no column of confidences, so labels are drawn nearly at random; unused columns: foo; " in log
-    assert "recognised names: confidence, conf, score, " in log
-    if command.startswith("budget"):
-        assert "based on  a rough guess of 90.0 % accuracy; there is no confidence\n" in out
-        assert "useless" not in out
-
-
-def test_a_budget_of_a_file_may_be_drawn_but_has_no_options_of_a_run(
-    folder: Path, answers: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert asked(capsys, "budget", answers, "--until", "0.05", "--picture", "widths.svg")[0] == 0
-    assert (folder / "widths.svg").read_text().startswith("<svg")
-    code, _, log = asked(capsys, "budget", answers, "--until", "0.05", "--method", "srs")
-    assert code == 2
-    assert "--method and --track need a run; remove them" in log
-
-
-def test_options_of_a_file_of_predictions_are_refused_for_a_spec(
-    capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
-    write(folder, "answers.csv", "id,pred,prob\n1,0,0.9\n2,1,0.8\n")
-    assert asked(capsys, "run", "answers.csv", "--budget", "1")[0] == 0
-    code, _, log = asked(capsys, "run", "audits/answers.yaml", "--budget", "40")
-    assert code == 2
-    assert "--budget is only for a file of predictions; set it in the spec audits/answers.yaml instead" in log
-    code, _, log = asked(capsys, "run", "answers.txt", "--budget", "40")
-    assert (code, "there is no spec at answers.txt" in log) == (2, True)
-    code, _, log = asked(capsys, "run", "audits", "--budget", "40")
-    assert code == 2
-    assert "audits is a folder, not a spec; to audit what is in it, name it as pool.uri in a spec" in log
+    assert asked(capsys, "run", answers, "--budget", "40")[0] == 0
+    code, _, log = asked(capsys, *command)
+    assert (code, said in log) == (2, True)
 
 
 def test_a_budget_is_that_of_the_run_of_a_file_unless_it_is_given(
@@ -415,3 +378,64 @@ def test_the_first_round_of_an_audit_towards_a_goal_is_the_one_that_budget_predi
         code, _, log = asked(capsys, "audit", answers, "--until", "0.08", "--no-browser")
         assert (code, f"waits for {sizes[0]} labels" in log) == (7, True)
     assert "first round" not in log  # it is drawn: the second time, the budget is the run's
+
+
+def values_file(folder: Path, values: list[object], name: str = "houses.csv") -> str:
+    (folder / name).write_text("id,prediction\n" + "".join(f"h{i},{value}\n" for i, value in enumerate(values)))
+    return str(folder / name)
+
+
+@pytest.mark.parametrize("values", [[1000 + 7 * i for i in range(60)], [100.5 + i for i in range(60)]])
+def test_predictions_that_may_be_values_or_classes_are_refused_unless_the_task_says(
+    values: list[object], tmp_path: Path
+) -> None:
+    uri = values_file(tmp_path, values)
+    with pytest.raises(DataError, match="--task regression"):
+        spec_of_predictions(uri, budget=10)
+    spec = spec_of_predictions(uri, budget=10, task="regression")
+    assert (spec.model.task, spec.metrics) == ("regression", ["mae", "rmse", "bias"])
+    assert spec.score.error_scale == pytest.approx(np.std(values), rel=0.05)
+    if isinstance(values[0], int):
+        assert spec_of_predictions(uri, budget=10, task="classification").model.has_classes
+
+
+def test_texts_that_differ_in_every_row_are_no_classes(tmp_path: Path) -> None:
+    uri = values_file(tmp_path, [f"a long answer {i}" for i in range(60)])
+    with pytest.raises(DataError, match="60 different ones in 60 rows; name another column"):
+        spec_of_predictions(uri, budget=10)
+    assert len(spec_of_predictions(uri, budget=10, task="classification").model.classes or ()) == 60
+    few = values_file(tmp_path, [f"class {i % 30}" for i in range(60)], "few.csv")
+    assert len(spec_of_predictions(few, budget=10).model.classes or ()) == 30
+
+
+def test_a_regression_without_a_spec_states_its_errors_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    value = rng.lognormal(12, 0.4, 200).round()
+    values_file(tmp_path, value.tolist())
+    assert main(["run", "houses.csv", "--task", "regression", "--budget", "200"]) == 0
+    [run] = [str(path) for path in (tmp_path / "audits").glob("houses-*")]
+    truth = value - rng.normal(500, 2000, 200)
+    (tmp_path / "truth.csv").write_text(
+        "id,label\n" + "".join(f"h{i},{own!r}\n" for i, own in enumerate(truth.tolist()))
+    )
+    assert main(["labels", "import", run, "truth.csv"]) == 0
+    capsys.readouterr()
+    assert main(["estimate", run, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    error = value - truth
+    expected = {"mae": np.abs(error).mean(), "rmse": np.sqrt(np.mean(error**2)), "bias": error.mean()}
+    assert {name: own["value"] for name, own in found["metrics"].items()} == pytest.approx(expected)
+    assert (found["lead"], found["metrics"]["mae"]["low"]) == ("mae", found["metrics"]["mae"]["value"])
+    assert main(["estimate", run]) == 0
+    assert capsys.readouterr().out.startswith(f"MAE       {expected['mae']:,.3f}")
+    for command, word in (
+        (["estimate", run, "--metric", "f1"], "mae, rmse, bias"),
+        (["next", run, "--until", "mae ±0.1"], "unit of the prediction"),
+        (["compare", run, run, "--metric", "rmse"], "is not compared"),
+        (["report", run, "--goal", "mae 0.9"], "best at 0"),
+    ):
+        assert main(command) == 2
+        assert word in capsys.readouterr().err

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.population import SampleOf
+from opacc_ray.estimation.adjustments import SampleOf
 from opacc_ray.slices import FOLDER, SliceRule
 from opacc_ray.spec import Spec, parse_spec
 
@@ -37,11 +37,6 @@ def test_every_form_has_a_name_and_a_rule() -> None:
     assert pool.slice_columns == ("camera", "age")
 
 
-def test_a_spec_without_slices_has_none() -> None:
-    pool = spec_with(None).pool
-    assert (pool.slice_names, pool.slice_rules, pool.slice_columns) == ([], (), ())
-
-
 def test_slices_decide_a_run_only_if_its_draw_serves_them_and_never_its_features() -> None:
     without, given = spec_with(None), spec_with(["camera", {"age": [18]}, ["camera", "age"]])
     assert given.identity() == without.identity()
@@ -58,11 +53,6 @@ def test_slices_decide_a_run_only_if_its_draw_serves_them_and_never_its_features
     }
     assert identity(ages, ["age"])["pool"] != identity(other, ["age"])["pool"]
     assert identity(ages, ["age*camera"])["pool"] != identity(other, ["age*camera"])["pool"]
-
-
-def test_a_stored_spec_is_read_back() -> None:
-    spec = spec_with(["camera", {"age": [18, 30.5]}, ["camera", "age"], {"folder": 2}])
-    assert Spec.model_validate_json(spec.model_dump_json()) == spec
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,8 @@ with the separator of the country: a comma, a semicolon or a tab.
 
 import csv
 import io
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_rows import (
@@ -29,37 +27,26 @@ from opacc_ray.labels.label_rows import (
 
 IMAGES = ("addresses", "links", "copies")
 
-OTHER_NAMES = {
-    "id": ("key", "image_id", "example_id", "sample_id", "item_id", "row_id", "uid", "uuid", "name", "image", "file"),
-    "label": ("truth", "true_label", "ground_truth", "gt", "target", "class", "category", "annotation", "answer", "y"),
-}
-"""Names that people give to the columns; they are suggested, not read."""
-
-LONGEST_HEADER = 10_000  # characters of a line that may be a header with other names
-
 LONGEST_CELL = 32_000  # characters of a shown text; Excel holds 32,767
 
 FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠")  # East Asian locales read the wide ones as formulas
 
 
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
-    """Return ``manifest.csv``.
-
-    It starts with a byte-order mark: Excel reads a file without one in a local code page and would save broken ids.
-    """
-    extra = [name for name in ("prediction", "note") if any(getattr(task, name) is not None for task in tasks)]
+    """Return ``manifest.csv``, without a byte-order mark, which `csv.DictReader` takes into the name `id`."""
+    has_notes = any(task.note is not None for task in tasks)
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     shown = list(dict.fromkeys(name for task in tasks for name in task.shown))
     titles = [spreadsheet_safe(_title(name, context.counts)) for name in shown]
     answer = context.counts or ("label",)
-    writer.writerow(["id", "uri", "run", "round", "order", *answer, *extra, *titles])
+    writer.writerow(["id", "uri", "run", "round", "order", *answer, *(["note"] if has_notes else []), *titles])
     for task in tasks:
-        texts = [task.id, task.uri, task.run, *(getattr(task, name) for name in extra)]
+        texts = [task.id, task.uri, task.run, *([task.note] if has_notes else [])]
         texts += [_cut(task.shown.get(name, "")) for name in shown]
         id, uri, run, *others = ("" if cell is None else spreadsheet_safe(cell) for cell in texts)
         writer.writerow([id, uri, run, task.round, task.order, *[""] * len(answer), *others])
-    return {"manifest.csv": text.getvalue().encode("utf-8-sig")}
+    return {"manifest.csv": text.getvalue().encode()}
 
 
 def _title(name: str, counts: Sequence[str]) -> str:
@@ -120,26 +107,13 @@ def read_table(file: LabelFile, *columns: set[str]) -> tuple[list[str], Iterator
     for delimiter in ",;\t":
         rows = _rows(file, delimiter)
         with suppress(CsvError):  # quotes that make no sense with this delimiter
-            header = [cell.strip().lower() for cell in next(rows, (1, []))[1]]
+            header = file.own_names([cell.strip().lower() for cell in next(rows, (1, []))[1]])
             if any(own <= set(header) for own in columns):
                 return header, rows
     start = next((line.strip("\ufeff \t\r\n") for line in file.lines() if line.strip("\ufeff \t\r\n")), None)
     names = ", ".join(["id", *file.counts]) if file.counts else "id and label"
     found = "is empty" if start is None else f"starts with {quoted(start, 80)}"
-    renamed = _renamed(start or "", ["id", *(file.counts or ["label"])])
-    raise LabelError(f"{file.name} {found}: start it with a header with the columns {names}{renamed}")
-
-
-def _renamed(header: str, wanted: Sequence[str]) -> str:
-    """Return which cells of a header were probably meant as the columns that it lacks; empty if none were."""
-    cells = [cell.strip(" \"'") for cell in re.split("[,;\t]", header[:LONGEST_HEADER])]
-    plain = {re.sub(r"\W+|_+", "_", cell.lower()): cell for cell in cells if cell.lower() not in wanted}
-    pairs = []
-    for name in (name for name in wanted if name not in map(str.lower, cells)):
-        usual = [cell for cell in plain if cell in OTHER_NAMES.get(name, ())]
-        near = usual or get_close_matches(name, plain, 1)
-        pairs += [f"{quoted(plain.pop(near[0]), 40)} to {name}"] if near else []
-    return f" (rename {' and '.join(pairs)})" if pairs else ""
+    raise LabelError(f"{file.name} {found}: start it with a header with the columns {names}")
 
 
 def _rows(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:

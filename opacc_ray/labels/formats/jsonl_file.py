@@ -28,8 +28,7 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     for task in tasks:
         fields: dict[str, Any] = {name: getattr(task, name) for name in ("id", "uri", "run", "round", "order")}
         fields |= dict.fromkeys(context.counts or ("label",))
-        optional = {"prediction": task.prediction, "note": task.note}
-        fields |= {name: text for name, text in optional.items() if text is not None}
+        fields |= {} if task.note is None else {"note": task.note}
         fields |= {"shown": dict(task.shown)} if task.shown else {}
         rows.append(fields)
     return {"manifest.jsonl": as_jsonl(rows)}
@@ -65,6 +64,8 @@ def _is_row(found: Any, keys: set[str]) -> bool:
 
 
 def _label_of_row(found: Any, file: LabelFile, place: str, remedy: str = "") -> Label:
+    if isinstance(found, dict):
+        found = dict(zip(file.own_names([*found]), found.values(), strict=True))
     if not _is_row(found, {"label", "status", *file.counts}):
         keys = ", ".join(["id", *file.counts]) if file.counts else "id and label"
         raise LabelError(f"{place} is not a JSON object with the keys {keys}{remedy}")

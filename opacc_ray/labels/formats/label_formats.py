@@ -1,14 +1,14 @@
 """Registry of label formats: how tasks are written for each labelling tool, and how its labels are read.
 
 **Manifests** are the tasks of a round as CSV or JSON Lines: one row per example, with an empty label to fill in. The
-model's prediction is left out unless the spec asks for it: annotators who see it tend to agree with it (anchoring),
-which makes the model look better than it is. The design's strata and probabilities are left out for the same
-reason: they reveal how sure the model is. The bytes depend on the rows alone: there is no time stamp.
+model's prediction is left out: annotators who see it tend to agree with it (anchoring), which makes the model look
+better than it is. The design's strata and probabilities are left out for the same reason: they reveal how sure the
+model is. The bytes depend on the rows alone: there is no time stamp.
 
 **Labels** come back days later: in part, twice, by several people, edited in a spreadsheet. A file is recognised by its
 content when it is imported, and the label log keeps its format.
 
-**A new format** is a module of this package and one line in `FORMATS`. Its module defines
+**A new format** is a module and one line in `FORMATS`, or an entry point of an extension. Its module defines
 
 ``looks_like(head)`` : recognise a file by its first characters
 ``parse(file)`` : yield the labels of a ``LabelFile``
@@ -19,22 +19,25 @@ content when it is imported, and the label log keeps its format.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.labels.formats import csv_file, cvat, ground_truth, jsonl_file, label_studio
-from opacc_ray.labels.label_rows import Context, FormatName, Label, LabelFile, Task, quoted
+from opacc_ray.labels.label_rows import Context, FormatName, Label, LabelFile, Task
+from opacc_ray.registry import Registry
 
-FORMATS: dict[FormatName, Any] = {
-    "label-studio": label_studio,
-    "cvat": cvat,
-    "ground-truth": ground_truth,
-    "jsonl": jsonl_file,
-    "csv": csv_file,  # the last: it accepts every text
-}
+FORMATS: Mapping[FormatName, Any] = Registry(
+    "label_formats",
+    {
+        "csv": "opacc_ray.labels.formats.csv_file",  # the first: it accepts every text, and is tried last
+        "jsonl": "opacc_ray.labels.formats.jsonl_file",
+        "label-studio": "opacc_ray.labels.formats.label_studio",
+    },
+)
+
+MANIFESTS: tuple[FormatName, ...] = ("jsonl", "csv")
+"""Formats of the files that every round has."""
 
 NOTES = {
     "changed": "the file changed after the model saw it: answer ? unless you know that it shows the same",
@@ -43,27 +46,22 @@ NOTES = {
 """Notes for annotators about the file of an example."""
 
 
-def parse(data: bytes, name: str, counts: Sequence[str] = ()) -> Iterator[Label]:
+def parse(file: LabelFile, format: FormatName | None = None) -> Iterator[Label]:
     """Yield the labels of a file, one per row; unanswered rows are included so that they can be counted.
 
-    Raises LabelError if the file is not UTF-8, or if a line cannot be understood, with the number of the line.
+    ``format`` is recognised by the content if None. Raises LabelError if the file is not UTF-8, if a line cannot be
+    understood, with the number of the line, or if no such format is installed.
     """
-    file = LabelFile(name, data, tuple(counts))
-    return FORMATS[format_of(file)].parse(file)
+    form = format or format_of(file)
+    if form not in FORMATS:
+        raise LabelError(f"{file.name} has the format {form}, which belongs to a later version; update opacc_ray")
+    return FORMATS[form].parse(file)
 
 
 def format_of(file: LabelFile) -> FormatName:
     """Recognise the format of a file by its content."""
     head = file.head()
-    return next(name for name, form in FORMATS.items() if form.looks_like(head))
-
-
-def check_kind(data: bytes, name: str, expected: FormatName) -> None:
-    """Raise LabelError if a file does not have the expected format."""
-    file = LabelFile(name, data)
-    found, start = format_of(file), quoted(file.head()[:40])
-    if found != expected:
-        raise LabelError(f"{name} looks like {found}, not {expected}; it starts with {start}: export it again")
+    return next(name for name in reversed(list(FORMATS)) if FORMATS[name].looks_like(head))
 
 
 def link_to(uri: str, template: str | None, *, id: str, run: str, round: int) -> str | None:
@@ -78,9 +76,7 @@ def link_to(uri: str, template: str | None, *, id: str, run: str, round: int) ->
     return re.sub(r"\{(\w+)\}", lambda found: fields.get(found[1], found[0]), template)
 
 
-def write_manifest(
-    format: Literal["csv", "jsonl"], tasks: Sequence[Task], context: Context, *, show_prediction: bool = False
-) -> dict[str, bytes]:
+def write_manifest(format: FormatName, tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return the manifest of some tasks, by its file name: the same bytes for the same tasks in any order.
 
     An example that was drawn twice has one task. Raises DataError if two tasks have one id, or an id is not Unicode.
@@ -93,6 +89,4 @@ def write_manifest(
             raise DataError(f"id {task.id!r} is not valid Unicode, so no file can hold it: rename the example")
         seen.add(task.id)
     ordered = sorted(tasks, key=lambda task: (task.round, task.order, task.id))
-    if not show_prediction:  # removed here, so that no format can write it
-        ordered = [replace(task, prediction=None) for task in ordered]
     return FORMATS[format].write(ordered, context)

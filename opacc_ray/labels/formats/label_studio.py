@@ -7,17 +7,20 @@ never sent. Exports are read in every form that has the id: JSON (tasks with the
 A skipped task is a "can't tell"; JSON-MIN and CSV leave it out, so prefer JSON. A task without an annotation, or with
 an empty one, is not answered yet. An annotation that was changed and exported again replaces its annotator's earlier
 answer, by its time. A CSV export has our id in the column `opacc_id`: its column `id` counts Label Studio's own tasks.
+Without our id, as in tasks from pictures that people uploaded, the picture names the example.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 from xml.sax.saxutils import quoteattr
 
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.formats.csv_file import read_table
 from opacc_ray.labels.formats.jsonl_file import is_array_of_rows
+from opacc_ray.labels.joining import EXTENSION
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, is_cant_tell, label_of, quoted
 from opacc_ray.spec.model_spec import NONE, SEPARATOR
 
@@ -27,8 +30,12 @@ COPIES = "/data/local-files/?d={folder}/images/"
 ID, RUN, ROUND = "opacc_id", "opacc_run", "opacc_round"
 UNSURE = "can't tell"
 
+OWN = {"annotation_id", "lead_time"}
+"""Columns that every CSV export has."""
+
 MANY_CLASSES = 30  # with more classes, the config has a list with a search field instead of buttons
 VALUES = ("choices", "number", "text")  # keys of an answer in the controls of our config
+ANSWERS = ("label", "unsure", "labels")  # columns of a flat row, by the names of these controls
 
 Json = Mapping[str, Any]
 
@@ -111,7 +118,8 @@ def looks_like(head: str) -> bool:
     if head.startswith("{"):
         return f'"{ID}"' in head and '"source-ref"' not in head
     header = re.split(r"[,;\t]", "".join(head.splitlines()[:1]))
-    return ID in {cell.strip(' "').lower() for cell in header}
+    cells = {cell.strip(' "').lower() for cell in header}
+    return ID in cells or cells >= OWN
 
 
 def parse(file: LabelFile) -> Iterator[Label]:
@@ -121,10 +129,12 @@ def parse(file: LabelFile) -> Iterator[Label]:
 
 def _labels_of_csv(file: LabelFile) -> Iterator[Label]:
     """Yield the labels of a table, whose cells are unguarded: Label Studio does not escape formulas."""
-    header, rows = read_table(file, {ID})
+    header, rows = read_table(file, {ID}, OWN)
     for number, cells in rows:
         place = f"{file.name} line {number}"
-        yield label_of(_fields_of_cells(dict(zip(header, cells, strict=False)), place), place)
+        row = dict(zip(header, cells, strict=False))
+        answers = {name: _decoded(row[name], place) for name in ANSWERS if name in row}
+        yield label_of(_fields_of_task(row, place) | _fields_of_row(row | answers, place), place)
 
 
 def _labels_of_json(file: LabelFile) -> Iterator[Label]:
@@ -157,13 +167,21 @@ def _labels_of(item: Json, place: str) -> Iterator[Label]:
 
 
 def _fields_of_task(data: Any, place: str) -> dict[str, str]:
-    id = data.get(ID) if isinstance(data, dict) else None
+    own = data if isinstance(data, dict) else {}
+    id = _uploaded(own) if own.get(ID) in (None, "") else own[ID]
     if not isinstance(id, str | int):
         raise LabelError(
             f"{place} has no {ID} in its data: label tasks written by `opacc manifest --to label-studio`, or "
             "import JSON objects with the keys id and label"
         )
-    return {"id": str(id)} | {key: str(data[name]) for key, name in (("run", RUN), ("round", ROUND)) if name in data}
+    return {"id": str(id)} | {key: str(own[name]) for key, name in (("run", RUN), ("round", ROUND)) if name in own}
+
+
+def _uploaded(data: Json) -> str | None:
+    """Return the path of a task's picture, without what Label Studio adds to it; None without a picture."""
+    texts = [unquote(text.partition("?d=")[2] or text) for text in data.values() if isinstance(text, str)]
+    path = next((text for text in texts if EXTENSION.search(text)), None)
+    return path and re.sub(r"^/?data/upload/\d+/[0-9a-f]{8}-", "", path)
 
 
 def _fields_of_annotation(annotation: Json, place: str) -> dict[str, str]:
@@ -218,19 +236,18 @@ def _only(texts: Sequence[str], place: str) -> str:
 
 
 def _fields_of_row(row: Json, place: str) -> dict[str, str]:
-    """Return the columns of a flat row of JSON-MIN."""
+    """Return the columns of a flat row of JSON-MIN or CSV."""
     answers = [_text(row[key], place) for key in ("label", "unsure") if row.get(key) not in (None, "", [])]
     if row.get("labels"):
         answers.append(_joined(row["labels"], place))
     return _who_when(row, row.get("annotator")) | {"label": _only(answers, place)}
 
 
-def _fields_of_cells(cells: Mapping[str, str], place: str) -> dict[str, str]:
-    """Return the columns of a row of CSV, where a number is written as JSON: ``[{"number": 7}]``."""
-    label = _only([cells[key] for key in ("label", "unsure", "labels") if cells.get(key)], place)
-    if label.startswith(("[{", '{"')):
-        try:
-            label = _joined(json.loads(label), place) if cells.get("labels") else _text(json.loads(label), place)
-        except (ValueError, RecursionError):
-            raise LabelError(f"{place} has the label {quoted(label)}: export it again, in JSON") from None
-    return _fields_of_task({ID: "", **cells}, place) | _who_when(cells, cells.get("annotator")) | {"label": label}
+def _decoded(cell: str, place: str) -> Any:
+    """Return the answer in a cell of CSV, where a number is written as JSON: ``[{"number": 7}]``."""
+    if not cell.startswith(("[{", '{"')):
+        return cell
+    try:
+        return json.loads(cell)
+    except (ValueError, RecursionError):
+        raise LabelError(f"{place} has the label {quoted(cell)}: export it again, in JSON") from None

@@ -21,12 +21,11 @@ from typing import NamedTuple
 
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.formats.jsonl_file import as_jsonl
-from opacc_ray.labels.grades import as_shown
 from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_log import Score, log_action, now_after, read_log
-from opacc_ray.labels.label_rows import THOUSANDS, is_cant_tell, quoted
+from opacc_ray.labels.label_log import Score, log_action, read_log
+from opacc_ray.labels.label_rows import THOUSANDS, as_shown, is_cant_tell, quoted
 from opacc_ray.labels.labelled_rounds import canonical_form
-from opacc_ray.labels.labelling_tasks import doubled, waiting_ids
+from opacc_ray.labels.shown_rows import doubled, waiting_ids
 from opacc_ray.runs.commit_log import name_of_labels
 from opacc_ray.runs.run import Run
 
@@ -55,10 +54,14 @@ class UnsureError(LabelError):
 
 
 class Given(NamedTuple):
-    """A saved answer: a label in canonical form, or None for "can't tell"; and its file, which is its version."""
+    """An answer in the run: a label in canonical form, or None for "can't tell"; its file is its version."""
 
     label: str | None
     file: str
+    number: int  # of the example
+    annotator: str
+    is_correction: bool = False  # so that the example needs no answer any more
+    is_ours: bool = True  # whether it was given on the page
 
 
 class Progress(NamedTuple):
@@ -82,6 +85,7 @@ class LabelQueue:
         self._is_regression = run.spec.model.task == "regression"
         self._lock = threading.RLock()
         self._reserved: dict[str, tuple[int, float]] = {}  # annotator -> number of an example, and when it ends
+        self._tab: dict[str, object] = {}  # annotator -> the tab of the browser that asked last
         self.saved = 0  # answers by this process, undone ones included
         self._round_of: dict[str, int] = {}  # in the order of choice
         self._load()
@@ -91,34 +95,36 @@ class LabelQueue:
         share = log.overlap if self._overlap is None else self._overlap
         needed, twice = set[str](), set[str]()
         for number in self._run.rounds():
-            self._run.check_copies(number)
             self._round_of |= dict.fromkeys(self._run.read_selection(number).ids, number)
-            waiting = waiting_ids(self._run, number)
+            waiting = waiting_ids(self._run, number, log)
             needed.update(waiting)
             twice |= doubled(waiting, share, self._run.name)
         self.ids = list(self._round_of)  # by their numbers, which never change: browsers refer to examples by number
         self._numbers = {id: number for number, id in enumerate(self.ids) if id in needed}
         self._needed = [(id in needed) + (id in twice) for id in self.ids]  # answers
-        self._given: list[dict[str, Given]] = [{} for _ in self.ids]
-        self._settled: set[int] = set()
-        self._history: dict[str, list[tuple[int, Given]]] = {}
         self._guidance = log.guidance
-        self._last = now_after(log)
+        self._last = datetime.fromisoformat(log.now())
         self._known = len(self._run.commits)
         self._looked = self._clock()
         self._largest = self._largest_expected(log.score) if self._is_regression else math.inf
+        self._answers = list[Given]()  # in the order of the log
         for file in log.returned:
-            for row in file.labels():
-                if row.status == "blank" or file.is_withdrawn(row.id) or row.id not in self._numbers:
+            for row in file.standing():
+                if row.status == "blank" or row.id not in self._numbers:
                     continue
-                number, who, label = self._numbers[row.id], row.annotator or "", row.label
+                label, is_ours = row.label, file.action.source == SOURCE
                 with suppress(LabelError):  # a text that is no label stays as it is
                     label = label and self._read(row.id, label)
-                self._given[number][who] = Given(label, file.name)
-                if file.is_correction:
-                    self._settled.add(number)
-                if file.source == SOURCE:
-                    self._history.setdefault(who, []).append((number, Given(label, file.name)))
+                number, who = self._numbers[row.id], row.annotator or ""
+                self._answers.append(Given(label, file.name, number, who, file.is_correction, is_ours))
+        self._join()
+
+    def _join(self) -> None:
+        """Find the last answer of each annotator, by example, and the examples that a correction settles."""
+        self._given: list[dict[str, Given]] = [{} for _ in self.ids]
+        for answer in self._answers:
+            self._given[answer.number][answer.annotator] = answer
+        self._settled = {answer.number for answer in self._answers if answer.is_correction}
 
     def _largest_expected(self, score: Score) -> float:
         """Return the largest magnitude of predictions, and of errors that the score distinguishes."""
@@ -146,6 +152,17 @@ class LabelQueue:
                 self._reserved[annotator] = (number, now + RESERVED)
             return number
 
+    def note_tab(self, annotator: str, tab: object) -> None:
+        """Remember the tab of a browser for which an annotator's example is reserved."""
+        with self._lock:
+            self._tab[annotator] = tab
+
+    def release(self, annotator: str, tab: object) -> None:
+        """Give back an annotator's example if this tab, which was closed, asked for it last."""
+        with self._lock:
+            if self._tab.get(annotator) == tab:
+                self._reserved.pop(annotator, None)
+
     def after(self, annotator: str, number: int) -> int | None:
         """Return the number that probably follows, for a browser to preload; it is not reserved."""
         with self._lock:
@@ -154,9 +171,12 @@ class LabelQueue:
     def _first_open(self, annotator: str, now: float, start: int = 0) -> int | None:
         return next((i for i in range(start, len(self.ids)) if self._is_open(i, annotator, now)), None)
 
+    def _is_answered(self, number: int) -> bool:
+        return number in self._settled or len(self._given[number]) >= self._needed[number]
+
     def _is_open(self, number: int, annotator: str, now: float) -> bool:
         given = self._given[number]
-        if annotator in given or number in self._settled or len(given) >= self._needed[number]:
+        if annotator in given or self._is_answered(number):
             return False
         others = sum(who != annotator and at == number and end > now for who, (at, end) in self._reserved.items())
         return len(given) + others < self._needed[number]
@@ -173,23 +193,23 @@ class LabelQueue:
         StorageError if it could not be written: nothing has changed, and it can be tried again.
         """
         with self._lock:
-            id, given = self.ids[number], self._given[number]
+            id, answer = self.ids[number], self._given[number].get(annotator)
             label = None if text is None else self._label_of(text, id)
-            own = given.get(annotator)
             if not self._needed[number]:
                 raise TakenError(GIVEN_UP)
-            if own is None and (number in self._settled or len(given) >= self._needed[number]):
+            if answer is None and self._is_answered(number):
                 raise TakenError(TAKEN)
-            if own is not None and own.label == label:
-                self._reserved.pop(annotator, None)
-                return own
-            self._ask(own, as_shown(own.label, self._model, id) if own else None, label, text, over, sure)
-            kept = Given(label, self._write(annotator, id, label))
-            given[annotator] = kept
-            self._history.setdefault(annotator, []).append((number, kept))
+            if answer is None or answer.label != label:
+                if answer is not None and answer.file != over:
+                    before = as_shown(answer.label, self._model, id) or "can’t tell"
+                    question = f"You already answered this example on another page: {before}."
+                    raise UnsureError(question, over=answer.file)
+                if text is not None and label is not None and text != sure and (doubt := self._doubt(text, label)):
+                    raise UnsureError(doubt, sure=text)
+                answer = self._write(annotator, number, label)
+                self.saved += 1
             self._reserved.pop(annotator, None)
-            self.saved += 1
-            return kept
+            return answer
 
     def _label_of(self, text: str, id: str) -> str:
         """Return the canonical form of a typed label; raises LabelError if it is no label."""
@@ -198,39 +218,27 @@ class LabelQueue:
         except LabelError as error:  # the page shows it, and knows no ids
             raise LabelError(str(error).removeprefix(f"example {quoted(id)} has the label ")) from None
 
-    def _ask(
-        self,
-        own: Given | None,
-        before: str | None,
-        label: str | None,
-        text: str | None,
-        over: str | None,
-        sure: str | None,
-    ) -> None:
-        """Raise UnsureError if an answer is an unlikely number, or replaces one that is not shown here."""
-        if own is not None and own.file != over:
-            answer = "can’t tell" if before is None else before
-            raise UnsureError(f"You already answered this example on another page: {answer}.", over=own.file)
-        if not self._model.reads_numbers or label is None or text is None or text == sure:
-            return
+    def _doubt(self, text: str, label: str) -> str | None:
+        """Return why a label may not be the number that was meant; None if nothing speaks against it."""
+        if not self._model.reads_numbers:
+            return None
         low, high = self._guidance.range or (-math.inf, math.inf)
         if not low <= float(label) <= high:
             unit = f" {self._guidance.unit}" if self._guidance.unit else ""
-            raise UnsureError(f"{text} is outside {low:g} to {high:g}{unit}, the usual range here.", sure=text)
+            return f"{text} is outside {low:g} to {high:g}{unit}, the usual range here."
         if THOUSANDS.fullmatch(text):
-            raise UnsureError(f"{text} means {label}: the comma is a decimal point here.", sure=text)
-        known = (float(given.label) for answers in self._given for given in answers.values() if given.label is not None)
+            return f"{text} means {label}: the comma is a decimal point here."
+        known = (float(answer.label) for answer in self._answers if answer.label is not None)
         largest = max([self._largest, *(abs(value) for value in known if math.isfinite(value))])
-        if self._is_regression and abs(float(label)) > FAR * largest:
-            raise UnsureError(f"{text} is over {FAR} times larger than expected here.", sure=text)
+        is_far = self._is_regression and abs(float(label)) > FAR * largest
+        return f"{text} is over {FAR} times larger than expected here." if is_far else None
 
-    def _write(self, annotator: str, id: str, label: str | None) -> str:
-        time, written, classes = self._now(), label, self._run.spec.model.classes or ()
-        if label is not None and label in classes and is_cant_tell(label):  # a class called "unsure": by its index
-            written = str(classes.index(label))
+    def _write(self, annotator: str, number: int, label: str | None) -> Given:
+        id, time, classes = self.ids[number], self._now(), self._run.spec.model.classes or ()
+        is_unsure_class = label is not None and label in classes and is_cant_tell(label)
         fields = {
             "id": id,
-            "label": written,
+            "label": str(classes.index(label)) if is_unsure_class and label else label,  # such a class: by its index
             "status": "unsure" if label is None else "labelled",
             "annotator": annotator,
             "labelled_at": time,
@@ -252,50 +260,40 @@ class LabelQueue:
             self._load()
             raise
         self._known += 1
-        return name
+        self._answers.append(Given(label, name, number, annotator))
+        self._join()
+        return self._answers[-1]
 
-    def last(self, annotator: str) -> list[tuple[int, Given]]:
-        """Return an annotator's last `LAST` answers on the page that count, newest first, by number."""
+    def _ours(self, annotator: str) -> list[Given]:
+        """Return an annotator's answers on the page that count, newest first."""
+        ours = [answer for answer in reversed(self._answers) if answer.is_ours and answer.annotator == annotator]
+        return [answer for answer in ours if self._given[answer.number][annotator].file == answer.file]
+
+    def last(self, annotator: str) -> list[Given]:
+        """Return an annotator's last `LAST` answers on the page that count, newest first."""
         with self._lock:
-            found: dict[int, Given] = {}
-            for number, _ in reversed(self._history.get(annotator, [])):
-                given = self._given[number].get(annotator)
-                if given is not None and number not in found and len(found) < LAST:
-                    found[number] = given
-            return list(found.items())
+            return self._ours(annotator)[:LAST]
 
     def given(self, annotator: str, number: int) -> Given | None:
         """Return an annotator's answer to an example; None without one."""
         with self._lock:
             return self._given[number].get(annotator)
 
-    def undo(self, annotator: str) -> tuple[int, Given] | None:
+    def undo(self, annotator: str) -> Given | None:
         """Withdraw an annotator's last answer on this page, and reserve its example; None if there is none.
 
         An earlier answer that it had corrected counts again.
         """
         with self._lock:
-            history = self._history.get(annotator, [])
-            while history:
-                number, last = history[-1]
-                given = self._given[number].get(annotator)
-                if given is None or given.file != last.file:  # answered again, or withdrawn by somebody
-                    history.pop()
-                    continue
-                self._withdraw(last.file)
-                history.pop()
-                del self._given[number][annotator]
-                before = [own for at, own in history if at == number]
-                if before:
-                    self._given[number][annotator] = before[-1]
-                self._reserved[annotator] = (number, self._clock() + RESERVED)
-                return number, given
-            return None
-
-    def _withdraw(self, file: str) -> None:
-        action = LabelAction(action="withdraw", at=self._now(), file=file)
-        log_action(self._run, lambda _: action)
-        self._known += 1
+            last = next(iter(self._ours(annotator)), None)
+            if last is not None:
+                action = LabelAction(action="withdraw", at=self._now(), file=last.file)
+                log_action(self._run, lambda _: action)
+                self._known += 1
+                self._answers = [answer for answer in self._answers if answer.file != last.file]
+                self._join()
+                self._reserved[annotator] = (last.number, self._clock() + RESERVED)
+            return last
 
     def _now(self) -> str:
         """Return the current time, later than that of every action so far."""

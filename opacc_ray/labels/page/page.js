@@ -18,6 +18,7 @@ const state = {
   asked: null,       // answer to confirm
   several: false,    // whether an answer is any number of classes
   picked: new Set(), // of these, the ones that are picked so far
+  raw: false,        // whether answers are shown as they were written
   mine: null,        // my answer to this example that would be corrected, with its version
 };
 
@@ -26,7 +27,7 @@ const state = {
 async function ask(what, body) {
   const answer = await fetch(what, body === undefined ? {} : {
     method: "POST", headers: { "content-type": "application/json" },
-    body: JSON.stringify({ annotator: state.annotator, ...body }),
+    body: JSON.stringify({ annotator: state.annotator, tab: self.tab, ...body }),
   });
   if (answer.status === 404) throw new Error("This address is no longer valid. Open the one that opacc label printed last.");
   const content = await answer.json();
@@ -118,7 +119,7 @@ function show(next, typed) {
   else if (next.undone) showMessage(`Undone: ${inWords(next.undone.label)}`);
   else if (next.saved) showMessage(`Saved: ${inWords(next.saved.label)}${typed?.includes(",") && state.numbers ? ` (you wrote ${typed})` : ""}`);
   else if (waited) showMessage(`${total - done} more to answer.`);
-  showRow(next.row);
+  showRow(next.row, next.rendered);
   if (state.pictures) load(next.number);
   else { state.seen = true; $("picture").classList.add("away"); }
   if (state.pictures && next.upcoming !== null) new Image().src = `image/${next.upcoming}`;
@@ -135,13 +136,15 @@ const made = (kind, text, ...inside) => {
   return element;
 };
 
-// The shown columns of a row, as text alone: short ones as a table, long ones as paragraphs, answers side by side.
-function showRow(row) {
+// The shown columns of a row: short ones as a table, long ones as paragraphs, answers side by side, as Markdown or raw.
+function showRow(row, rendered) {
   const pair = made("div", null), parts = [];
   pair.className = "pair";
   for (const [name, text] of row) {
-    if (state.graded && /^answer( [AB])?$/.test(name)) {
-      const given = made("div", null, made("h2", name), made("p", text || "—"));
+    if (rendered[name]) {
+      const own = state.raw || !text ? made("p", text || "—") : made("div", null, ...rendered[name].map(built));
+      const given = made("div", null, made("h2", name), own);
+      if (own.tagName === "DIV") own.className = "markdown";
       given.className = "given";
       pair.append(given);
     } else if (state.long.has(name)) parts.push(made("div", null, made("h2", name), made("p", text || "—")));
@@ -150,7 +153,11 @@ function showRow(row) {
       parts.at(-1).append(made("dt", name), made("dd", text || "—"));
     }
   }
-  $("row").replaceChildren(...parts, ...(pair.children.length ? [pair] : []));
+  const raw = made("button", state.raw ? "Show as Markdown" : "Show raw text");
+  raw.type = "button";
+  raw.className = "raw";
+  raw.onclick = () => { state.raw = !state.raw; showRow(row, rendered); };
+  $("row").replaceChildren(...parts, ...(pair.children.length ? [pair, raw] : []));
   $("row").hidden = !row.length;
   $("row").scrollTop = 0;
   $("stage").classList.toggle("both", row.length > 0 && state.pictures);
@@ -175,7 +182,7 @@ function showEnd({ progress, different, more }) {
   const rest = progress.total - progress.done, title = rest ? "Nothing left for you" : more ? "This round is done" : "All labelled";
   $("endtitle").textContent = title;
   const lines = [`${rest || more ? "So far" : `Thank you, ${state.annotator}:`} ${progress.mine} of ${progress.total} answers are yours.`];
-  if (rest) lines.push(`${rest} more are waiting for other people.${more ? " Another round may follow: leave this page open." : ""}`);
+  if (rest) lines.push(`${rest} more ${rest === 1 ? "is" : "are"} waiting for other people.${more ? " Another round may follow: leave this page open." : ""}`);
   else if (more) lines.push("The next round is being chosen; leave this page open.");
   else lines.push("The person who runs this page has been told.", $("inbox").hidden ? "You can close it." : "The inbox has the other rounds.");
   if (different) lines.push(`Answers differ on ${different}: see opacc labels list, and decide with opacc labels correct.`);
@@ -492,7 +499,7 @@ async function start() {
     return;
   }
   const { classes, numbers, pictures, about, several } = setup;
-  Object.assign(state, { classes, numbers, pictures, about, several, long: new Set(setup.long), graded: setup.task === "grade" });
+  Object.assign(state, { classes, numbers, pictures, about, several, long: new Set(setup.long) });
   $("question").textContent = setup.question;
   $("question").title = setup.run;
   document.title = `Label ${setup.run}`;
@@ -529,13 +536,13 @@ function prepare({ unit, range, counts }) {
   $("history").open = matchMedia("(min-width: 701px) and (min-height: 481px)").matches;
 }
 
-// -- the guide: Markdown as elements whose texts are text ------------------------------------------------------
+// -- the guide --------------------------------------------------------------------------------------------------
 
 function prepareGuide({ question, guide }) {
   const described = Object.entries(state.about);
-  if (!guide && !described.length) return;
+  if (!guide.length && !described.length) return;
   $("help").hidden = false;
-  const parts = [...(question ? [made("h2", question)] : []), ...markdown(guide ?? "")];
+  const parts = [...(question ? [made("h2", question)] : []), ...guide.map(built)];
   described.forEach(([name, { text, pictures }], index) => {
     const shown = Array.from({ length: pictures }, (_, i) =>
       Object.assign(document.createElement("img"), { src: `example/${index}/${i}`, alt: `example of ${name}`, loading: "lazy" }));
@@ -547,33 +554,8 @@ function prepareGuide({ question, guide }) {
   $("guidetext").tabIndex = 0;
 }
 
-function markdown(text) {
-  const blocks = [];
-  let list = null, code = null;
-  for (const line of [...text.split("\n"), ""]) {
-    if (code) { if (line.startsWith("```")) code = null; else code.textContent += `${line}\n`; continue; }
-    const item = /^\s*(?:([-*])|\d+\.)\s+(.*)/.exec(line), title = /^(#{1,4})\s+(.*)/.exec(line);
-    if (item) {
-      const kind = item[1] ? "UL" : "OL";
-      if (list?.tagName !== kind) blocks.push(list = made(kind, null));
-      list.append(made("li", null, ...spans(item[2])));
-      continue;
-    }
-    list = null;
-    if (line.startsWith("```")) blocks.push(code = made("pre", ""));
-    else if (title) blocks.push(made(title[1].length === 1 ? "h2" : "h3", null, ...spans(title[2])));
-    else if (!line.trim()) blocks.push(null);
-    else if (blocks.at(-1)?.tagName === "P") blocks.at(-1).append(" ", ...spans(line));
-    else blocks.push(made("p", null, ...spans(line)));
-  }
-  return blocks.filter(Boolean);
-}
-
-const spans = (text) => text.split(/(\*\*[^*]+\*\*|\*[^*]+\*|`[^`]+`)/).filter(Boolean).map((part) => {
-  if (/^\*\*.+\*\*$/.test(part)) return made("strong", part.slice(2, -2));
-  if (/^\*.+\*$/.test(part)) return made("em", part.slice(1, -1));
-  return /^`.+`$/.test(part) ? made("code", part.slice(1, -1)) : part;
-});
+// An element of the server's tree, whose texts are text: it names tags, and reads no HTML.
+const built = (part) => (typeof part === "string" ? part : Object.assign(made(part[0], null, ...part.slice(2).map(built)), part[1]));
 
 const showGuide = () => { if (!$("help").hidden && !$("guide").open) { $("guide").showModal(); $("close").focus(); } };
 
@@ -584,12 +566,21 @@ const tabs = typeof BroadcastChannel === "function" ? new BroadcastChannel(`opac
 
 if (tabs) tabs.onmessage = ({ data }) => {
   if (data.name !== state.annotator || data.tab === self.tab) return;
-  if (data.gone) { $("tabs").hidden = true; return; }
+  if (data.gone) {
+    $("tabs").hidden = true;
+    if (state.number !== null) ask("next", {}).catch(() => {}); // it gave back what is shown here as well
+    return;
+  }
   $("tabs").hidden = false;
   if (data.hello) tabs.postMessage({ ...self });
   if (data.saved === state.number && !state.busy && !state.mine) send("next", {}); // answered there: go on here
 };
-addEventListener("pagehide", () => tabs?.postMessage({ ...self, gone: true }));
+addEventListener("pagehide", () => {
+  const body = JSON.stringify({ annotator: state.annotator, tab: self.tab });
+  if (state.annotator) navigator.sendBeacon("release", new Blob([body], { type: "application/json" }));
+  tabs?.postMessage({ ...self, gone: true });
+});
+addEventListener("pageshow", ({ persisted }) => { if (persisted && state.number !== null) send("next", {}); });
 
 function begin(name) {
   state.annotator = name;

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import logging
+import math
 import os
 import secrets
 import signal
@@ -19,6 +20,7 @@ from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.page.desk import Desk
 from opacc_ray.labels.page.label_queue import LabelQueue
 from opacc_ray.lake.store_uris import open_store
+from opacc_ray.packages import require
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.series import names_of_runs
 
@@ -73,14 +75,13 @@ def serve(
     see nothing of the examples; LabelError if the run has no selection, or a name is invalid; and DataError if the rows
     of the pool cannot be shown, or an output has no run that waits for labels.
     """
-    try:
-        import uvicorn
+    require("the labelling page", "starlette", "uvicorn", "markdown_it")
+    import uvicorn
 
-        from opacc_ray.labels.page.web_app import Access, WebApp
-    except ImportError as error:
-        raise SpecError(f"opacc label needs {error.name}: pip install 'opacc_ray[page]'") from None
+    from opacc_ray.labels.page.web_app import Access, WebApp
+
     if go_on is not None and not isinstance(place, str):
-        place = Run.open(place.uri, place.track)  # another thread draws from the one that was given
+        place = Run.open(place.uri)  # another thread draws from the one that was given
     desks = WaitingRuns(place, overlap) if isinstance(place, str) else _only(place, overlap)
     token, names = _token(), [checked_annotator(name) for name in people]
     own = {_token_of(name, token): name for name in names}
@@ -173,49 +174,40 @@ class WaitingRuns:
     def __init__(self, output: str, overlap: float | None) -> None:
         self._store, self._overlap = open_store(output), overlap
         self._lock = threading.Lock()
-        self._desks: dict[tuple[str, str | None], Desk] = {}
-        self._complete: dict[str, int] = {}  # name of a run that waits for nothing -> entries of its log; -1: it failed
-        self._searched = 0.0
-        there = self()
-        if not there and -1 in self._complete.values():
-            failed = sum(entries == -1 for entries in self._complete.values())
-            what = f"{counted(failed, 'run')} under {self._store.uri} cannot be labelled here, as said above"
-            raise DataError(f"{what}; no other one waits for labels")
-        if not there:
-            raise DataError(f"no run under {self._store.uri} waits for labels; draw some with `opacc run`")
+        self._desks: dict[str, Desk] = {}
+        self._failed: dict[str, str] = {}  # name of a run that cannot be served -> why
+        self._seen: dict[str, int] = {}  # name -> entries of its log when it was looked at
+        self._searched = -math.inf
+        if not self():
+            failed = f", and {counted(len(self._failed), 'run')} cannot be labelled here, as said above"
+            what = f"no run under {self._store.uri} waits for labels{failed if self._failed else ''}"
+            raise DataError(f"{what}; draw some with `opacc run`")
 
     def __call__(self) -> list[Desk]:
         with self._lock:
-            if not self._desks or time.monotonic() - self._searched > RESCAN:
-                self._search()
+            if time.monotonic() - self._searched > RESCAN:
+                for name in names_of_runs(self._store):
+                    self._look_at(name)
                 self._searched = time.monotonic()
             return list(self._desks.values())
 
-    def _search(self) -> None:
-        """Add runs that have something to label; a run that cannot be served is left out with a warning."""
-        for name in names_of_runs(self._store):
-            try:
-                self._add(name)
-            except OpaccError as error:
-                if self._complete.get(name) != -1:
-                    log.warning("%s cannot be labelled here: %s", name, error)
-                self._complete[name] = -1
-
-    def _add(self, name: str) -> None:
-        run = Run.open(self._store.store(name).uri)
-        entries = len(run.commits)
-        if self._complete.get(name) == entries:
-            return
-        for track in run.tracks():
-            key = (name, track.track)
-            if key in self._desks or not track.rounds():
-                continue
-            desk = Desk(track, self._overlap)
-            progress = desk.queue.progress("")
-            if progress.done < progress.total:
-                desk.prepare()
-                self._desks[key] = desk
-        self._complete[name] = entries
+    def _look_at(self, name: str) -> None:
+        """Add a run that has something to label; one that cannot be served is left out with a warning."""
+        try:
+            run = Run.open(self._store.store(name).uri)
+            entries = len(run.commits)
+            if name in self._desks or self._seen.get(name) == entries:
+                return
+            self._seen[name] = entries
+            if run.rounds():
+                desk = Desk(run, self._overlap)
+                if not desk.queue.is_done():
+                    desk.prepare()
+                    self._desks[name] = desk
+        except OpaccError as error:
+            if self._failed.get(name) != str(error):
+                log.warning("%s cannot be labelled here: %s", name, error)
+            self._failed[name] = str(error)
 
 
 def _token() -> str:

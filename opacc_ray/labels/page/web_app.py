@@ -16,6 +16,7 @@ Pictures are encoded anew, and nothing is loaded from elsewhere.
 | ``POST /TOKEN/answer`` | ``{annotator, number, label}`` (null: can't tell) → the same, once the answer is saved |
 | ``POST /TOKEN/again`` | ``{annotator, number}`` → an example that they answered, to correct it |
 | ``POST /TOKEN/undo`` | ``{annotator}`` → the last example again, with the answer that was withdrawn |
+| ``POST /TOKEN/release`` | ``{annotator, tab}`` → nothing: a tab was closed, and its example goes to others |
 | ``GET /TOKEN/image/N`` | a picture of example N; ``/whole`` with all its pixels |
 | ``GET /TOKEN/example/C/N`` | a picture of the guide: the N-th of the C-th described class |
 
@@ -36,7 +37,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
@@ -131,11 +132,13 @@ class WebApp:
             Route("/answer", partial(self._do, lambda desk, name, asked: desk.save(name, asked)), methods=["POST"]),
             Route("/again", partial(self._do, lambda desk, name, asked: desk.again(name, asked)), methods=["POST"]),
             Route("/undo", partial(self._do, lambda desk, name, asked: desk.undo(name)), methods=["POST"]),
+            Route("/release", self._release, methods=["POST"]),
             Route("/image/{number:int}", self._image, methods=["GET"]),
             Route("/image/{number:int}/whole", self._image, methods=["GET"]),
             Route("/example/{index:int}/{place:int}", self._example, methods=["GET"]),
         ]
-        self._app = Starlette(routes=routes)
+        handlers = {ClientDisconnect: _left, OpaccError: self._refuse}
+        self._app = Starlette(routes=routes, exception_handlers=handlers)
         self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -173,10 +176,7 @@ class WebApp:
 
     async def _setup(self, request: Request) -> Response:
         desk = await self._desk(request)
-        try:
-            return JSONResponse(desk.setup() | {"annotator": self._name(request), "inbox": self._several})
-        except LabelError as error:
-            return JSONResponse({"error": str(error)}, 403)
+        return JSONResponse(desk.setup() | {"annotator": self._name(request), "inbox": self._several})
 
     async def _inbox(self, request: Request) -> Response:
         """Return all runs with their progress; to whoever runs the page the people, too."""
@@ -190,33 +190,36 @@ class WebApp:
             team = [{"run": desk.name} | desk.team() for desk in desks] if may_see_team else None
             return {"name": name, "runs": entries, "team": team}
 
-        try:
-            return JSONResponse(await run_in_threadpool(found))
-        except LabelError as error:
-            return JSONResponse({"error": str(error)}, 403)
-        except OpaccError as error:
-            self._log(error)
-            return JSONResponse({"error": NOT_READ}, 503)
+        return JSONResponse(await run_in_threadpool(found))
+
+    async def _asked(self, request: Request) -> tuple[Desk, str, dict[str, Any]]:
+        """Return what a request of the page is about: a run, an annotator, and its JSON object."""
+        desk, asked = await self._desk(request), await _body(request)
+        return desk, checked_annotator(self._name(request) or asked.get("annotator")), asked
 
     async def _do(self, work: Callable[[Desk, str, dict[str, Any]], dict[str, Any]], request: Request) -> Response:
-        """Answer a request of the page; an error has one sentence, and a status for who can fix it."""
-        desk = await self._desk(request)
+        desk, name, asked = await self._asked(request)
+        desk.queue.note_tab(name, asked.get("tab"))
         try:
-            asked = await _body(request)
-            name = checked_annotator(self._name(request) or asked.get("annotator"))
             state = await run_in_threadpool(work, desk, name, asked)
-            self._tell_if_done(desk, state)
-            return JSONResponse(state)
         except TakenError as error:
-            state = await run_in_threadpool(desk.state, name)
-            return JSONResponse(state | {"note": str(error)})
-        except UnsureError as error:
+            return JSONResponse(await run_in_threadpool(desk.state, name) | {"note": str(error)})
+        self._tell_if_done(desk, state)
+        return JSONResponse(state)
+
+    async def _release(self, request: Request) -> Response:
+        desk, name, asked = await self._asked(request)
+        desk.queue.release(name, asked.get("tab"))
+        return Response(status_code=204)
+
+    async def _refuse(self, request: Request, error: Exception) -> Response:
+        """Answer an error by one sentence, and a status for who can fix it: the annotator, or whoever runs the page."""
+        if isinstance(error, UnsureError):
             return JSONResponse({"ask": str(error), "over": error.over, "sure": error.sure}, 409)
-        except OpaccError as error:
-            if isinstance(error, LabelError):
-                return JSONResponse({"error": str(error)}, 400)
-            self._log(error)
-            return JSONResponse({"error": NOT_READ}, 503 if isinstance(error, StorageError) else 500)
+        if isinstance(error, LabelError):
+            return JSONResponse({"error": str(error)}, 400)
+        self._log(error)
+        return JSONResponse({"error": NOT_READ}, 503 if isinstance(error, StorageError) else 500)
 
     def _tell_if_done(self, desk: Desk, state: Mapping[str, Any]) -> None:
         """Tell whoever runs the page, once, that all examples of a run are answered."""
@@ -225,7 +228,7 @@ class WebApp:
             self._finished.add(key)
             self._on_done(desk)
 
-    def _log(self, error: OpaccError) -> None:
+    def _log(self, error: Exception) -> None:
         """Log an error once, for the person who runs the page; it may name ids and paths."""
         if str(error) not in self._logged:
             self._logged.add(str(error))
@@ -249,6 +252,11 @@ class WebApp:
             self._log(error)
             return PlainTextResponse(NOT_SHOWN, 503 if isinstance(error, StorageError) else 422)
         return Response(picture.data, media_type=picture.kind, headers={"cache-control": "private, max-age=600"})
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    """Answer nobody: the browser was closed while it sent a request, and nothing of it was done."""
+    return Response(status_code=400)
 
 
 async def _page_file(content: bytes, kind: str, request: Request) -> Response:

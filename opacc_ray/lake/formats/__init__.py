@@ -12,24 +12,25 @@ files or ``find``, ``cut``, and ``read`` or ``batches``; the other functions are
 ``batches(store, shard, rules)`` : yield the rows of a table's shard that the filter keeps, in their order, with the
     columns of the rules
 ``newest(store, rules, what)`` : return the version that a table has now
-``read_chosen(store, shard, rules, ids)`` : yield the examples with these ids, if that is cheaper than the whole shard
-``planned_ids(shard)`` : return the ids of a shard, if the listing alone determines them
 ``place_of_file(uri, access)`` : return the URI of the pool's folder if ``uri``, whose end is one of ``TRAITS.files``,
     names a file that the format reads in its own way, else None; without it, the file is the only one of a pool
 """
 
-import importlib
 import pkgutil
 from glob import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.s3_client import Access
 from opacc_ray.lake.store_uris import CATALOG, open_store, split
 from opacc_ray.pool import COLUMNS, LAYERS
+from opacc_ray.registry import Registry
 
-FORMATS = tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
-"""Name of each format, and of its module in this package, which has _ for -. It is imported when a pool of it is."""
+REGISTRY = Registry("formats", {own.name: f"{__name__}.{own.name}" for own in pkgutil.iter_modules(__path__)})
+"""Formats by name, which are imported when a pool of theirs is: modules of this package, then those of extensions."""
+
+FORMATS = tuple(sorted(REGISTRY))
 
 if TYPE_CHECKING:
     FormatName = str
@@ -37,17 +38,10 @@ else:
     FormatName = Literal[FORMATS]
 
 FEATURE_COLUMNS = (*LAYERS, *COLUMNS)  # columns of a pool that hold what a model computed
-ROW_COLUMNS = (
-    "id",
-    "uri",
-    "image",
-    "array",
-    "prior",
-    "judges",
-)  # columns of a table whose rows are examples for a model
+ROW_COLUMNS = ("id", "uri", "image", "array", "judges")  # of a table whose rows are examples for a model
+TABLE_COLUMNS = (*ROW_COLUMNS, "answer", *FEATURE_COLUMNS)  # of a table whose rows may be either
 
-OPTIONAL_KEYS = ("filter", "split", "version", "timestamp", "catalog", "table")
-"""Keys of a pool that only some formats support."""
+WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")
 
 
 class Traits(NamedTuple):
@@ -55,15 +49,15 @@ class Traits(NamedTuple):
 
     columns: tuple[str, ...] = ()  # keys of pool.columns that it supports
     needs: tuple[str, ...] = ()  # of these, at least one is required
-    keys: tuple[str, ...] = ()  # the optional keys of a pool that it supports
-    has_names: bool = False  # whether a version may be the name of a branch or tag
+    keys: type[Section] = Section  # keys of a pool that it adds
     files: tuple[str, ...] = ()  # ends of URIs that may name one file, in lower case
     patterns: bool = True  # whether a URI may be a pattern of files
+    keys_are_ids: bool = False  # whether each file is one example, whose id is the file's key
 
 
 def find_format(name: str) -> Any:
     """Return the module of a format, with the functions listed above."""
-    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    return REGISTRY[name]
 
 
 def has_rows(name: str) -> bool:
@@ -72,8 +66,14 @@ def has_rows(name: str) -> bool:
 
 
 def formats_with(key: str) -> list[str]:
-    """Return the formats that support an optional key of a pool."""
-    return [name for name in FORMATS if key in find_format(name).TRAITS.keys]
+    """Return the formats that add a key to those of a pool."""
+    return [name for name in FORMATS if key in find_format(name).TRAITS.keys.model_fields]
+
+
+def refuse_workbook(uri: str) -> None:
+    """Raise SpecError if a URI ends like that of a workbook, which no format reads."""
+    if uri.lower().endswith(WORKBOOKS):
+        raise SpecError(f"{uri} is a workbook, which is not read: save its sheet as CSV (in Excel: CSV UTF-8)")
 
 
 class Place(NamedTuple):
@@ -87,8 +87,9 @@ class Place(NamedTuple):
 def place_of(name: str, uri: str, access: Access | None = None) -> Place:
     """Return the place of a pool: of a folder, a table, a file, or a pattern such as ``s3://lake/2026-*/*.parquet``.
 
-    Raises SpecError for a pattern if the format reads a table's log.
+    Raises SpecError for a workbook, and for a pattern if the format reads a table's log.
     """
+    refuse_workbook(uri)
     format = find_format(name)
     if "*" in uri:
         if not format.TRAITS.patterns:

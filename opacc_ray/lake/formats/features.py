@@ -15,19 +15,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from opacc_ray.errors import DataError
-from opacc_ray.lake.columns import selected
 from opacc_ray.lake.examples import Batch, Cut, Found, Ignored, Limits, Rules, Shard
 from opacc_ray.lake.file_footers import readable
-from opacc_ray.lake.filter_parser import parse_filter
-from opacc_ray.lake.filters import rows_kept
+from opacc_ray.lake.filters import check_columns, kept_rows
 from opacc_ray.lake.formats import FEATURE_COLUMNS, Traits, parquet
-from opacc_ray.lake.formats.parquet import check_columns
-from opacc_ray.lake.hive_folders import partitions_of
-from opacc_ray.lake.listing import TABLES_HIDE, find_files
-from opacc_ray.lake.parquet_io import arrow_owned, metadata_of, pa, read_columns, taken, unless_valid
+from opacc_ray.lake.listing import TABLES_HIDE, find_files, partitions_of
+from opacc_ray.lake.parquet_io import arrow_owned, metadata_of, pa, read_columns, schema_of, unless_valid
 from opacc_ray.lake.s3_client import Access
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.store_uris import open_store, split
@@ -39,9 +33,8 @@ TEXT_SUFFIXES = (*CSV_SUFFIXES, *JSON_SUFFIXES)
 LAST_SUFFIXES = (".json", ".json.gz", ".json.zst")  # also of specs and of notes about a data set
 
 TRAITS = Traits(
-    ("id", "uri", "prior", "judges", "answer", *FEATURE_COLUMNS),
+    ("id", "uri", "judges", "answer", *FEATURE_COLUMNS),
     ("output", "prediction", "answer"),
-    ("filter",),
     files=(*parquet.SUFFIXES, *TEXT_SUFFIXES, *LAST_SUFFIXES),
 )
 
@@ -94,11 +87,7 @@ def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
         yield from parquet.batches(store, shard, rules)
         return
     for entry in shard.entries:
-        table = _read_text(store, entry, rules)
-        check_columns(table.schema, rules, store.uri_of(entry.key), "pool")
-        rows = np.flatnonzero(rows_kept(parse_filter(rules.filter), table))
-        if len(rows):
-            yield Batch(entry, rows, taken(selected(table, rules.columns.names), rows))
+        yield from kept_rows(entry, _read_text(store, entry, rules), rules, store.uri_of(entry.key))
 
 
 def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:
@@ -114,7 +103,7 @@ def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:
     if _is_text(key):
         return _parse(_unpacked(store, entry, MAX_BYTES), uri, text_columns)
     with store.open_entry(entry) as file, readable(uri):
-        schema = metadata_of(store, entry, file).schema.to_arrow_schema()
+        schema = schema_of(metadata_of(store, entry, file))
     names = [field.name for field in schema if not field.type.num_fields]
     return read_columns(store, key, names, size=entry.size)
 
@@ -154,7 +143,8 @@ def _parse(content: bytes, source: str, text_columns: Sequence[str]) -> Any:
     try:
         content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{source} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
+        place = f"{source} is not UTF-8 ({error.reason} at byte {error.start})"
+        raise DataError(f"{place}: save it as UTF-8 (in Excel: CSV UTF-8)") from None
     is_csv = source.lower().endswith(CSV_SUFFIXES)
     kind = "CSV" if is_csv else "JSON lines"
     content = content.removeprefix(b"\xef\xbb\xbf")

@@ -3,12 +3,11 @@
 from functools import partial
 
 from opacc_ray.lake.decode import decoded_bytes
-from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
+from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard, decoded
 from opacc_ray.lake.formats import Traits
-from opacc_ray.lake.row_examples import decoded
 from opacc_ray.lake.store import Entry, Store, in_order
 
-TRAITS = Traits()
+TRAITS = Traits(keys_are_ids=True)
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
@@ -29,11 +28,6 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     return Cut([*shards, found.entries[start:]], len(found.entries))
 
 
-def planned_ids(shard: Shard) -> tuple[str, ...]:
-    """Return the ids of a shard's examples: the keys of its files."""
-    return shard.keys
-
-
 def read(store: Store, shard: Shard, rules: Rules) -> Items:
     """Yield the images of a shard in their order, decoded by ``rules.readers`` threads.
 
@@ -41,7 +35,7 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
     of pixels are decoded ahead; one file or image alone may exceed them.
     """
     fitting = [entry for entry in shard.entries if entry.size <= rules.max_bytes]
-    contents = store.each(store.read_entry, fitting, READERS, lambda entry: entry.size, READ_BYTES)
+    contents = in_order(store.read_entry, fitting, READERS, lambda entry: entry.size, READ_BYTES)
     pairs = ((entry, next(contents) if entry.size <= rules.max_bytes else None) for entry in shard.entries)
 
     decode = partial(_decoded, store, rules)
@@ -53,6 +47,8 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
 def _decoded(store: Store, rules: Rules, pair: tuple[Entry, bytes | None]) -> Example | BadItem:
     entry, content = pair
     if content is None:
-        return BadItem(entry.key, f"{entry.size} bytes, and pool.max_bytes is {rules.max_bytes}")
+        return BadItem(entry.key, f"{entry.size} bytes, and at most {rules.max_bytes} are read")
     found = decoded(content, rules)
-    return BadItem(entry.key, found) if isinstance(found, str) else Example(entry.key, store.uri_of(entry.key), found)
+    return (
+        BadItem(entry.key, found) if isinstance(found, str) else Example.of(entry.key, store.uri_of(entry.key), found)
+    )

@@ -24,7 +24,7 @@ from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Piece, Rules, Shard, fault_of_id
 from opacc_ray.lake.formats import Traits
 from opacc_ray.lake.parquet_io import unless_valid
-from opacc_ray.lake.store import Entry, Store
+from opacc_ray.lake.store import Entry, Store, in_order
 
 SUFFIXES = (".npy", ".npz")
 
@@ -44,7 +44,7 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     """Return the rows of each shard, which are in one file; or the file, if it must be read as a whole."""
     shards: list[tuple[Entry, ...] | tuple[Piece, ...]] = []
     num_examples: int | None = 0
-    located = store.each(lambda entry: _locate(store, entry), found.entries, THREADS)
+    located = in_order(lambda entry: _locate(store, entry), found.entries, THREADS)
     for entry, rows in zip(found.entries, located, strict=True):
         if rows is None or rows.row_bytes > rules.max_bytes:
             shards.append((entry,))
@@ -62,7 +62,7 @@ def _locate(store: Store, entry: Entry) -> "_Layout | None":
     if not entry.key.lower().endswith(".npy"):
         return None
     try:
-        found = _read_header(store.read_entry_range(entry, 0, min(_HEAD_BYTES, entry.size)), entry.key, entry.size)
+        found = _read_header(store.read_range(entry.key, 0, min(_HEAD_BYTES, entry.size), entry), entry.key, entry.size)
     except DataError:
         return None
     has_rows = len(found.shape) > 1 and not found.is_fortran and found.num_bytes > 0
@@ -85,7 +85,7 @@ def _slice(store: Store, piece: Piece) -> Iterator[Example]:
     found = _locate(store, entry)
     assert found is not None  # the file is that of the plan, or reading it raises
     first, end = (found.start + row * found.row_bytes for row in (piece.start, piece.stop))
-    rows = np.frombuffer(store.read_entry_range(entry, first, end), found.dtype).reshape(-1, *found.shape[1:])
+    rows = np.frombuffer(store.read_range(entry.key, first, end, entry), found.dtype).reshape(-1, *found.shape[1:])
     uri = store.uri_of(entry.key)
     for row, array in enumerate(rows, piece.start):
         yield Example(f"{entry.key}:{row}", f"{uri}#row={row}", array)
@@ -93,7 +93,7 @@ def _slice(store: Store, piece: Piece) -> Iterator[Example]:
 
 def _rows(store: Store, entry: Entry, max_bytes: int) -> Iterator[Example | BadItem]:
     if entry.size > max_bytes:
-        raise DataError(f"{entry.key} has {entry.size} bytes, and pool.max_bytes is {max_bytes}")
+        raise DataError(f"{entry.key} has {entry.size} bytes, and at most {max_bytes} are read")
     rows, ids = _load(entry.key, store.read_entry(entry), max_bytes)
     if rows.ndim < 2:
         raise DataError(f"{entry.key} has shape {rows.shape}; store one example per row")
@@ -162,7 +162,10 @@ def read_npz(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> dict[str,
     ):
         members = archive.infolist()
         _check_members(members, name, max_bytes)
-        return {own.filename.removesuffix(".npy"): _read_member(archive, own, name, max_bytes) for own in members}
+        return {
+            own.filename.removesuffix(".npy"): read_npy(archive.read(own), f"{name} ({own.filename})", max_bytes)
+            for own in members
+        }
 
 
 def _check_members(members: list[zipfile.ZipInfo], name: str, max_bytes: int) -> None:
@@ -178,15 +181,6 @@ def _check_members(members: list[zipfile.ZipInfo], name: str, max_bytes: int) ->
     total = sum(member.file_size for member in members)
     if total > max_bytes:
         raise DataError(f"{name} has {total} bytes of arrays, and at most {max_bytes} are read; write smaller files")
-
-
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, max_bytes: int) -> NDArray[Any]:
-    """Return the array of a member; raises DataError if the number of its bytes is not the announced one."""
-    with archive.open(member) as stream:
-        content = stream.read(member.file_size + 1)
-    if len(content) != member.file_size:
-        raise DataError(f"{name}: {member.filename} does not have the {member.file_size} bytes that it announces")
-    return read_npy(content, f"{name} ({member.filename})", max_bytes)
 
 
 def _read_header(content: bytes, name: str, max_bytes: int) -> _Layout:

@@ -20,21 +20,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake.columns import column_along
 from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Piece, Rules, Shard, in_shards
-from opacc_ray.lake.file_footers import FooterReader, chains_in, common_chains, constant_bounds, pieces_of, readable
-from opacc_ray.lake.filter_parser import ALL, Condition, columns_of, needed_of, parse_filter
-from opacc_ray.lake.filters import may_keep, rows_kept
+from opacc_ray.lake.file_footers import FooterReader, common_fields, pieces_of, readable
+from opacc_ray.lake.filters import (
+    ALL,
+    Condition,
+    columns_of,
+    fields_in,
+    needed_of,
+    parse_filter,
+    rows_kept,
+    wanted_columns,
+)
 from opacc_ray.lake.formats import ROW_COLUMNS, Traits
-from opacc_ray.lake.hive_folders import partitions_of
-from opacc_ray.lake.listing import TABLES_HIDE, find_files
-from opacc_ray.lake.logical_schema import Placed, conformed, lacking
+from opacc_ray.lake.listing import TABLES_HIDE, find_files, partitions_of
+from opacc_ray.lake.logical_schema import Placed, column_along, conformed, lacking
 from opacc_ray.lake.parquet_io import metadata_of, pa, read_group, taken
-from opacc_ray.lake.store import ObjectFile, Store
+from opacc_ray.lake.store import ObjectFile, Store, in_order
 
 SUFFIXES = (".parquet", ".parq")
 
-TRAITS = Traits(columns=ROW_COLUMNS, needs=("image", "array", "uri"), keys=("filter",), files=SUFFIXES)
+TRAITS = Traits(columns=ROW_COLUMNS, needs=("image", "array", "uri"), files=SUFFIXES)
 
 THREADS = 16  # footers that are read at a time
 
@@ -54,14 +60,14 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     condition = parse_filter(rules.filter, f"{what}.filter")
     wanted = wanted_columns(rules, condition)
     every = tuple(dict.fromkeys([*wanted, *rules.slices]))
-    chains = None if found.schema is None else chains_in(found.schema, every, condition, store.uri)
+    fields = None if found.schema is None else fields_in(found.schema, every, condition, store.uri)
     kept, is_known = _files_kept(condition, found)
     entries = [found.entries[number] for number in np.flatnonzero(kept)]
-    footers = FooterReader(store, found, wanted, columns_of(condition))
-    files = list(store.each(footers.read, entries, THREADS))
-    if chains is None:
-        chains = common_chains(files, every, condition, what)
-    pieces, sizes = pieces_of(files, chains, condition)
+    footers = FooterReader(store, found, every, wanted, condition)
+    files = list(in_order(footers.read, entries, THREADS))
+    if fields is None:
+        fields = common_fields(files, every, condition, what)
+    pieces, sizes = pieces_of(files, fields, condition)
     if not pieces:
         left = "rows" if files else "files"
         excluded = f"{what}.filter {shortened(rules.filter or '', 80)!r} excludes all of its {left}"
@@ -102,17 +108,6 @@ def batches_of(store: Store, piece: Piece, names: Sequence[str], condition: Cond
                 yield Batch(piece.entry, first + rows, columns)
             first = stop
             file.forget()
-
-
-def wanted_columns(rules: Rules, condition: Condition) -> tuple[str, ...]:
-    """Return all columns that are read, including those of the filter."""
-    return tuple(dict.fromkeys([*rules.columns.names, *columns_of(condition)]))
-
-
-def check_columns(schema: Any, rules: Rules, source: str, what: str) -> None:
-    """Raise DataError unless a schema has the columns that are read; SpecError if the filter is not valid."""
-    condition = parse_filter(rules.filter, f"{what}.filter")
-    chains_in(schema, (*wanted_columns(rules, condition), *rules.slices), condition, source)
 
 
 def _filtered(
@@ -163,24 +158,16 @@ def _column(batch: Any, column: Placed, constant: Any, source: str) -> Any:
 
 
 def _files_kept(condition: Condition, found: Found) -> tuple[NDArray[np.bool_], bool]:
-    """Return which files may have rows that the filter keeps, and whether it keeps all rows of those.
-
-    The evidence is what folders and the table's log state.
-    """
-    bounds, exact = dict(found.bounds), {}
+    """Return which files may have rows that the filter keeps, by their constants; and whether it keeps all of those."""
     values = [dict(found.constants.get(entry.key, ())) for entry in found.entries]
-    for name in columns_of(condition):
-        kind = next((own[name].type for own in values if name in own), None)
-        if kind is not None:
-            bounds[name] = constant_bounds([own.get(name) for own in values], kind)
-            if all(name in own for own in values):
-                exact[name] = bounds[name].least
     kept, is_known = np.ones(len(values), dtype=bool), True
     for part in needed_of(condition):
-        if set(columns_of(part)) <= exact.keys():
-            kept &= rows_kept(part, pa.table(exact))
+        names = columns_of(part)
+        if all(name in own for own in values for name in names):
+            columns = {name: pa.chunked_array([pa.repeat(own[name], 1) for own in values]) for name in names}
+            kept &= rows_kept(part, pa.table(columns))
         else:
-            kept, is_known = kept & may_keep(part, bounds, len(values)), False
+            is_known = False
     return kept, is_known
 
 

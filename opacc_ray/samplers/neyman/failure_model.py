@@ -45,8 +45,8 @@ from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.loops import in_threads
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.neyman.signals import (
-    GIVEN,
     HALF_RANGE,
+    HISTORY,
     JUDGE,
     JUDGED,
     LEAST_STATED,
@@ -54,7 +54,6 @@ from opacc_ray.samplers.neyman.signals import (
     Signals,
     pool_signals,
     signals_of_others,
-    spread_ranks,
     with_judges,
 )
 
@@ -92,8 +91,7 @@ _HINTS = {"prediction": Coefficient(0.0, 1.0), "direction": Coefficient(0.0, 0.4
 _CLASSES = {"prediction": Coefficient(0.0, 3.0)}
 _DIRECTIONS = {"direction": Coefficient(0.0, 2.7)}
 _SLOPES = {SLOPES: Coefficient(0.0, 1.0)}
-_PRIOR = {"prior": Coefficient(0.8, 0.8)}
-_HISTORY = {"history": Coefficient(1.0, 0.4)}
+_HISTORY = {HISTORY: Coefficient(1.0, 0.4)}
 _JUDGES = {JUDGE: Coefficient(1.6, 1.0), JUDGED: Coefficient(0.0, 1.0)}
 EXPERTS = (
     Expert(0.05, {}),
@@ -104,13 +102,10 @@ EXPERTS = (
     Expert(0.1, _BOTH | _SURPRISE | _HINTS | _SLOPES),
     Expert(0.15, _CONFIDENCE | _SURPRISE | _CLASSES),
     Expert(0.15, _CLASSES | _DIRECTIONS),
-    Expert(0.3, _PRIOR),
-    Expert(0.3, _PRIOR | _BOTH | _SURPRISE | _HINTS),
     Expert(2.0, _HISTORY),
     Expert(2.0, _HISTORY | _HINTS),
     Expert(1.0, _JUDGES),
     Expert(1.0, _JUDGES | _BOTH | _SURPRISE | _HINTS),
-    Expert(1.0, _JUDGES | _PRIOR | _BOTH | _SURPRISE | _HINTS),
     Expert(2.0, _JUDGES | _HISTORY),
 )
 
@@ -235,13 +230,13 @@ def _bayes_factor(
 def distinct_experts(present: frozenset[str]) -> list[Expert]:
     """Return the experts that differ where these kinds of signals are ``present``, the one without signals first.
 
-    Equal ones add their priors. Experts whose signals are all absent are left out, and so are those that use judges, or
-    a kind that is GIVEN, where it is absent.
+    Equal ones add their priors. Experts whose signals are all absent are left out, and so are those that use judges or
+    a history where there is none.
     """
     merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
     for expert in STATED_EXPERTS if STATED in present else EXPERTS:
         there = {kind: prior for kind, prior in expert.coefficient.items() if kind in present}
-        if expert.coefficient and (not there or {JUDGE, *GIVEN} & (expert.coefficient.keys() - there.keys())):
+        if expert.coefficient and (not there or {JUDGE, HISTORY} & (expert.coefficient.keys() - there.keys())):
             continue
         key = tuple(sorted(there.items()))
         before = merged[key].prior if key in merged else 0.0
@@ -260,7 +255,7 @@ def _fit(expert: Expert, seen: Signals, failure: NDArray[np.float64], dispersion
     if seen.classes is not None:
         names, group = np.unique(seen.classes, return_inverse=True)  # (G,) of which -1 is none of the pool's; (k,)
     kinds = ("constant", *seen.kinds)
-    known = expert.coefficient | _shared(expert, kinds) | {"constant": _intercept(expert, seen)}
+    known = expert.coefficient | _shared(expert, kinds.count(JUDGE)) | {"constant": _intercept(expert, seen)}
     used = np.flatnonzero([kind in known for kind in kinds])
     mean, scale = np.array([known[kinds[place]] for place in used]).T.copy()
     apart = np.array(_scales_apart(expert, len(mean)) if len(names) else [])  # (r,)
@@ -284,29 +279,26 @@ def _scales_apart(expert: Expert, num: int) -> list[float]:
     return [expert.coefficient["prediction"].scale, *slopes]
 
 
-def _shared(expert: Expert, kinds: tuple[str, ...]) -> dict[str, Coefficient]:
-    """Return the coefficient of each of several prior columns, and of several judges, which have the weight of one."""
-    found = {}
-    for kind in ("prior", JUDGE):
-        if kind in expert.coefficient and (num := kinds.count(kind)):
-            mean, scale = expert.coefficient[kind]
-            found[kind] = Coefficient(mean / num, scale / num**0.5)
-    return found
+def _shared(expert: Expert, num: int) -> dict[str, Coefficient]:
+    """Return the coefficient of each of ``num`` judges, which together have the weight of one."""
+    if not num or JUDGE not in expert.coefficient:
+        return {}
+    mean, scale = expert.coefficient[JUDGE]
+    return {JUDGE: Coefficient(mean / num, scale / num**0.5)}
 
 
 def _intercept(expert: Expert, seen: Signals) -> Coefficient:
     """Return the prior of an expert's intercept.
 
     Where the expert uses the confidence, its logit sets the level. For the others, the middle example fails as often as
-    the model, or a judge, expects on average, or, without either, as often as a rough guess. A column ``prior`` that is
-    useless does not change that: in the middle it is HALF_RANGE below its top, and so is a surprise.
+    the model, or a judge, expects on average, or, without either, as often as a rough guess: there a surprise is
+    HALF_RANGE below its top.
     """
-    prior = HALF_RANGE * expert.coefficient.get("prior", Coefficient(0.0, 0.0)).mean * ("prior" in seen.kinds)
-    if not expert.coefficient.keys().isdisjoint(("confidence", "rank", "history", STATED)):
-        return Coefficient(prior, 1.0)
+    if not expert.coefficient.keys().isdisjoint(("confidence", "rank", HISTORY, STATED)):
+        return Coefficient(0.0, 1.0)
     surprise = expert.coefficient.get("surprise", Coefficient(0.0, 1.0)).mean * seen.kinds.count("surprise")
     scale = 1.5 if "confidence" in seen.kinds or JUDGE in seen.kinds else 3.0
-    return Coefficient(seen.expected_logit + prior + HALF_RANGE * surprise, scale)
+    return Coefficient(seen.expected_logit + HALF_RANGE * surprise, scale)
 
 
 def _dispersion(failure: NDArray[np.float64]) -> float:
@@ -318,7 +310,7 @@ def _dispersion(failure: NDArray[np.float64]) -> float:
 
 
 def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> Signals:
-    """Return the signals of a pool, with a history's ``prior`` and what its labels predict; made once per view.
+    """Return the signals of a pool, with its judges and what a history's labels predict; made once per view.
 
     The model is fitted to the labels of other examples as to labels of the pool. As they are many, it also learns what
     the signals mean in each predicted class. The logit of its p is one more signal of the pool: two experts start from
@@ -332,17 +324,15 @@ def read_signals(view: View, num_directions: int, history: History = NO_HISTORY)
 def _with_history(view: View, num_directions: int, history: History) -> Signals:
     from scipy.special import logit
 
-    judges = view.judges() | history.scores()
+    judges = view.judges(history.judges)
     own = with_judges(pool_signals(view, num_directions), judges)
-    for column in history.columns(view.size).T:
-        own = own.add("prior", spread_ranks(column) - HALF_RANGE)
     if not history.labelled:
         return own
-    own, given = own.add("history", np.zeros(view.size)), history.failures()
+    own, given = own.add(HISTORY, np.zeros(view.size)), history.failures()
     others = _joined([signals_of_others(view, own, num_directions, pool, judges) for pool, _ in given])
     failure = np.concatenate([failures for _, failures in given])
-    unknown = GIVEN if any(judges.keys() & pool.judges.keys() for pool, _ in given) else {JUDGE, JUDGED, *GIVEN}
-    mixture, *_ = _learn(others, failure, own.present - unknown | {SLOPES})
+    unknown = set() if any(judges.keys() & pool.judges.keys() for pool, _ in given) else {JUDGE, JUDGED}
+    mixture, *_ = _learn(others, failure, own.present - unknown - {HISTORY} | {SLOPES})
     return own._replace(values=(*own.values[:-1], logit(mixture.failure(own))))
 
 

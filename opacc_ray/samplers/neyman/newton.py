@@ -189,13 +189,22 @@ def climb(data: Data, prior: Prior, beta: Array, gamma: Array, leverage: Array) 
             if then >= now or share < _LEAST_STEP:
                 break
             share /= 2
-        beta[:], gamma[:], now = there, theirs, then
+        now = then
+        for j in range(q):
+            beta[j] = there[j]
+        for c in range(groups):
+            for j in range(r):
+                gamma[c, j] = theirs[c, j]
         if largest < _CLOSE:
             break
     row, other = np.empty(q), np.empty(r)
     for i in range(len(failure)):
         p = 1 / (1 + np.exp(-logit[i]))
-        row[:], other[:], c = design[i], design[i, :r], group[i]
+        c = group[i]
+        for m in range(q):
+            row[m] = design[i, m]
+        for j in range(r):
+            other[j] = design[i, j]
         if r:
             descend(d[c], other)
             for j in range(r):

@@ -47,8 +47,8 @@ A large pool is first thinned to some examples for each to draw, by Deville's sy
 with π' = min(1, cπ). The walk starts from π/π' there. Probabilities stay exact; of the variance that balance removes,
 the share n/M returns, with M examples kept.
 
-Several rounds are combined by ``estimators/rounds.py`` with ``combine="rounds"``, exactly unbiased. By default
-predictions that are fitted to all labels correct each round (:mod:`~opacc_ray.samplers.neyman.regression`), if the
+Several rounds are combined by ``estimation/sample.py`` with ``combine="rounds"``, exactly unbiased. By default
+predictions that are fitted to all labels correct each round (:mod:`~opacc_ray.estimation.fit`), if the
 estimate has the pool. Four rounds that grow (10, 20, 30 and 40 % of the labels) work well: few labels depend on the
 model's confidence alone.
 
@@ -74,14 +74,14 @@ from numpy.typing import NDArray
 from opacc_ray.designs.drawing import draw_along, unlabelled_index
 from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.metrics import ACCURACY, is_of_class, parse_metric
-from opacc_ray.estimators.plausibility import FORESEEN_FROM
 from opacc_ray.history import History
+from opacc_ray.metrics.metric import ACCURACY, is_of_class, parse_metric
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter, unlabelled
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
 from opacc_ray.samplers.neyman.serving import Pieces, is_rare, serve
 from opacc_ray.samplers.neyman.signals import JUDGE, STATED, Signals, with_stated
+from opacc_ray.samplers.plausibility import FORESEEN_FROM
 
 Array = NDArray[np.float64]
 
@@ -99,7 +99,7 @@ CHEAP = 0.1
 MOST_SURE = 0.3
 """Largest share of a batch that goes for certain to the examples most likely to be of a rare class."""
 
-_GIVEN = {"confidence": "confidence", "history": "labelled reference", "prior": "prior", "judge": "judges"}
+_GIVEN = {"confidence": "confidence", "history": "labelled reference", "judge": "judges"}
 """Signals that claim to know how likely failures are, and what users call them."""
 
 _CLOSE = 1e-4

@@ -12,7 +12,7 @@ equally likely where it fails:
     prediction, a slice     √(p(1 - p))/Σ_S √(p(1 - p)): as many labels in every slice, so that none is the worst
     truth                   as the metric of each class, their variances added
 
-with g at the totals that the predictions give (:mod:`opacc_ray.estimators.metrics`). For F1 = F these are the factors 2
+with g at the totals that the predictions give (:mod:`opacc_ray.metrics.metric`). For F1 = F these are the factors 2
 - F where c is predicted and F elsewhere.
 
 Where all examples that are predicted as the class take a tenth of the labels or less, all are drawn: their part of the
@@ -35,16 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.metrics import (
-    ACCURACY,
-    AVERAGES,
-    Metric,
-    Parts,
-    misprediction_weights,
-    parse_metric,
-    slopes,
-)
-from opacc_ray.estimators.scores import CALIBRATION, RANKINGS, SCORES, Linear, ranking_of, score_of
+from opacc_ray.metrics.metric import ACCURACY, AVERAGES, Metric, Parts, misprediction_weights, parse_metric, slopes
+from opacc_ray.metrics.scores import CALIBRATION, RANKINGS, SCORES, Linear, ranking_of, score_of
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import unlabelled
 from opacc_ray.samplers.neyman.signals import Signals

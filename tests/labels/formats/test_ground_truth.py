@@ -7,9 +7,9 @@ from awkward_ids import random_ids
 from reading_labels import read, refusal
 
 from opacc_ray.errors import DataError
-from opacc_ray.labels.formats.ground_truth import write
+from opacc_ray.extensions.labelling.ground_truth import write
 from opacc_ray.labels.formats.label_formats import parse
-from opacc_ray.labels.label_rows import Context, Task
+from opacc_ray.labels.label_rows import Context, LabelFile, Task
 
 OUTPUT = {
     "source-ref": "s3://bkt/pool/a.png",
@@ -40,7 +40,7 @@ def test_an_output_manifest_is_read_by_the_name_of_the_class() -> None:
 def test_unlabelled_tasks_come_back_blank() -> None:
     tasks = [Task(id, f"s3://b/{i}.png", "r", 1, i) for i, id in enumerate(random_ids(500, seed=9), start=1)]
     data = write(tasks, Context())["input.manifest"]
-    labels = list(parse(data, "input.manifest"))
+    labels = list(parse(LabelFile("input.manifest", data)))
     assert [(label.id, label.status, label.run, label.round) for label in labels] == [
         (task.id, "blank", "r", 1) for task in tasks
     ]

@@ -3,12 +3,7 @@
 import json
 
 import pytest
-from reading_labels import pairs, read
-
-
-def test_the_content_decides_on_the_format_not_the_name() -> None:
-    assert pairs('{"id": "a", "label": "cat"}', "back.csv") == [("a", "cat")]
-    assert pairs("id,label\na,cat\n", "back.jsonl") == [("a", "cat")]
+from reading_labels import read
 
 
 @pytest.mark.parametrize(
@@ -34,8 +29,3 @@ def test_status(label: str, status: str, expected: str) -> None:
         (read_back,) = read(text)
         assert read_back.status == expected
         assert (read_back.label is not None) == (expected == "labelled")
-
-
-def test_json_null_is_blank_and_a_status_needs_no_label() -> None:
-    text = '{"id": "a", "label": null}\n{"id": "b", "status": "unsure"}\n'
-    assert [label.status for label in read(text)] == ["blank", "unsure"]

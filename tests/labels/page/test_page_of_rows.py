@@ -8,25 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from labelled_pages import run_to_label, served_here
+import shown_pool
+from labelled_pages import SIZES, Person, run_to_label, served_here, wait
 from real_browser import assert_accessible, needs_browser
-from shown_pool import EVIL, TAGS, answers, graded_run, table, tagged_run, tags_of, text_run, truth_of
-from tables import parquet
+from shown_pool import EVIL, TAGS, answers, graded_run, tagged_run, tags_of, text_run, truth_of
 
 from opacc_ray.audit.accuracy import estimate
-from opacc_ray.audit.guided import GoOn, label_until
+from opacc_ray.audit.audit import Audit
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.serve import serve
-from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report.stated_numbers import round_done
-from opacc_ray.runs.run import Run
+from opacc_ray.report.sentences import round_done
 from opacc_ray.runs.run_documents import Goal
-
-SIZES = {"desktop": (1280, 800), "phone": (390, 844), "zoomed": (640, 400), "turned": (844, 390)}
-"""Windows in pixels of CSS; a window of 1280 × 800 at 200 % is the third."""
 
 GUIDE = "# How\n\nRead **all** of it.\n\n- `spam` sells\n- ham <script>alert(1)</script>"
 
@@ -38,27 +31,10 @@ def page_of(
     browser: Any, address: str, size: str = "desktop", scheme: str = "light", name: str = "ann"
 ) -> Iterator[Any]:
     """The page, opened by somebody who gave a name."""
-    width, height = SIZES[size]
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, bypass_csp=True)
-    page = context.new_page()
-    page.set_default_timeout(20_000)
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("dialog", lambda dialog: faults.append(dialog.message))
-    page.goto(address)
-    page.wait_for_selector("#namefield:focus")
-    page.keyboard.type(name)
-    page.keyboard.press("Enter")
-    yield page
-    assert faults == []
-    context.close()
-
-
-def wait(page: Any, other_than: str | None = None) -> str | None:
-    """Wait for an example, another one than that; returns its number, or None at the end."""
-    shown = "#stage[aria-busy=false]" + (f":not([data-number='{other_than}'])" if other_than is not None else "")
-    page.wait_for_selector(f"#work:not([hidden]) {shown}, #end:not([hidden])")
-    return None if page.locator("#end").is_visible() else str(page.get_attribute("#stage", "data-number"))
+    person = Person(browser, address, name, size, scheme, bypass_csp=True)
+    yield person.page
+    assert person.faults == []
+    person.page.context.close()
 
 
 def label_all(page: Any, key_of: Any) -> int:
@@ -96,27 +72,46 @@ def test_a_text_classifier_is_audited_by_what_is_read(browser: Any, tmp_path: Pa
     assert stated.low <= 0.8 <= stated.high
 
 
-def test_a_table_of_numbers_is_audited_by_what_is_read(browser: Any, tmp_path: Path) -> None:
-    run = text_run(tmp_path, ["age", "score"], sample={"method": "srs", "budget": 10})
-    with served_here(run) as address, page_of(browser, address, "phone") as page:
-        wait(page)
-        assert list(cells(page)) == ["age", "score"]
-        assert label_all(page, lambda page: "1" if int(cells(page)["age"]) > 40 else "2") == 10
+MARKED = """**Bold** and `code`
+
+3. third
+4. fourth
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+<img src=x onerror=alert(1)> [link](javascript:alert(1)) ![dot](https://example.org/dot.png)
+next line"""
 
 
-@pytest.mark.parametrize("grades", [None, "score"])
-def test_answers_are_graded_by_what_is_read(browser: Any, tmp_path: Path, grades: str | None) -> None:
-    run = graded_run(tmp_path, grades, 40)
-
-    def key(page: Any) -> list[str]:
-        asked = cells(page)["question"].split()[2]
-        is_right = page.text_content("#row .given p") == f"It is {asked}."
-        return (["1"] if is_right else ["3"]) if grades is None else [*("1.0" if is_right else "0"), "Enter"]
-
-    with served_here(run) as address, page_of(browser, address) as page:
-        assert label_all(page, key) == 40
-    stated = estimate(run)
-    assert stated.low <= answers()[1].mean() <= stated.high
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_answers_are_shown_as_markdown_or_raw_and_nothing_of_them_runs(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    """Without the page's content security policy, which forbids the rest of it."""
+    given, right = answers()
+    place = given.schema.get_field_index("reply")
+    marked = given.set_column(place, "reply", pa.array([MARKED] * len(given)))
+    monkeypatch.setattr(shown_pool, "answers", lambda: (marked, right))
+    run = graded_run(tmp_path, None, 10)
+    with served_here(run) as address, page_of(browser, address, size) as page:
+        first = wait(page)
+        shown = page.locator("#row .given .markdown")
+        assert shown.locator("strong").text_content() == "Bold"
+        assert shown.locator("ol").get_attribute("start") == "3"
+        assert shown.locator("td").all_text_contents() == ["1", "2"]
+        assert shown.locator("a, img, script, b").count() == 0
+        assert "<img src=x onerror=alert(1)> [link](javascript:alert(1))" in shown.text_content()
+        assert_accessible(page, 10)
+        page.click("#row .raw")
+        assert page.text_content("#row .given p") == MARKED
+        assert page.locator("#row .markdown").count() == 0
+        page.keyboard.press("1")
+        wait(page, other_than=first)
+        assert page.text_content("#row .given p") == MARKED  # as chosen, until it is chosen otherwise
+        page.click("#row .raw")
+        assert page.locator("#row .markdown").count() == 1
 
 
 def test_a_preference_is_given_side_by_side(browser: Any, tmp_path: Path) -> None:
@@ -189,52 +184,6 @@ def test_the_stage_never_resizes_and_120_classes_are_listed(browser: Any, tmp_pa
         assert_accessible(page, 10)
 
 
-def test_the_nearest_classes_are_suggested(browser: Any, tmp_path: Path) -> None:
-    run = run_to_label(
-        str(tmp_path), 2, [f"{a} {b}" for a in ("zebra", "lizard", "wizard", "buzzard") for b in "abcde"]
-    )
-    with served_here(run) as address, page_of(browser, address) as page:
-        wait(page)
-        page.keyboard.type("lizzard b")
-        page.locator("#choices button", has_text="lizard b").click()
-        wait(page, other_than="0")
-        page.keyboard.type("qqq")
-        assert page.text_content("#more") == "No class is called qqq. Esc shows all classes."
-    assert read_rounds(run)[0].truth == ("lizard b",)
-
-
-def test_long_names_stay_apart_on_a_phone(browser: Any, tmp_path: Path) -> None:
-    names = [f"extraordinarily-long-named thing of a kind {number}" for number in range(30)]
-    run = run_to_label(str(tmp_path), 4, names)
-    with served_here(run) as address, page_of(browser, address, "phone") as page:
-        wait(page)
-        boxes = [page.locator("#choices button").nth(place).bounding_box() for place in (0, 2)]
-        assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
-        overflow = "button => button.querySelector('span').offsetHeight - button.clientHeight"
-        assert max(page.locator("#choices button").evaluate_all(f"all => all.map({overflow})")) <= 0
-
-
-def test_a_long_text_is_scrolled_by_keys_and_hebrew_ends_at_the_left(browser: Any, tmp_path: Path) -> None:
-    mails = table()
-    mails = mails.set_column(2, "text", pa.array(["שלום עולם. " * 900] * len(mails)))
-    open_store(str(tmp_path / "pool")).write("mails.parquet", parquet(mails))
-    lines = (
-        "(text => { const all = document.createRange(); all.selectNodeContents(text); return all.getClientRects(); })"
-    )
-    with served_here(text_run(tmp_path, ["text"])) as address, page_of(browser, address) as page:
-        wait(page)
-        ends = page.evaluate(
-            f"Array.from({lines}(document.querySelector('#row p')), one => one.width > 20 ? one.right : null)"
-        )
-        assert len(set(ends) - {None}) == 1  # every line begins at the right
-        tops = []
-        for key in ("PageDown", "ArrowDown", "ArrowUp", "PageUp"):
-            page.keyboard.press(key)
-            tops.append(page.evaluate("document.querySelector('#row').scrollTop"))
-        assert 0 < tops[0] < tops[1]
-        assert tops[2:] == [tops[0], 0]
-
-
 def test_an_answer_of_a_while_ago_is_clicked_and_corrected(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 5, ["cat", "dog", "owl"])
     with served_here(run) as address, page_of(browser, address) as page:
@@ -278,25 +227,6 @@ def test_the_guide_is_shown_first_as_text(browser: Any, tmp_path: Path, scheme: 
     assert not read_rounds(run)[0].labelled.any()
 
 
-def test_a_second_tab_of_one_browser_notices(browser: Any, tmp_path: Path) -> None:
-    run = run_to_label(str(tmp_path), 4, ["cat", "dog"])
-    with served_here(run) as address, page_of(browser, address) as first:
-        wait(first)
-        second = first.context.new_page()
-        second.goto(address)
-        second.wait_for_selector("#namefield:focus")
-        second.keyboard.type("ann")
-        second.keyboard.press("Enter")
-        assert wait(second) == "0"
-        for page in (first, second):
-            page.wait_for_selector("#tabs:not([hidden])")
-        first.keyboard.press("1")
-        assert wait(second, other_than="0") == "1"  # it goes on as well
-        second.close()
-        first.wait_for_selector("#tabs", state="hidden")
-    assert read_rounds(run)[0].labelled.sum() == 1
-
-
 def test_the_inbox_leads_to_each_run_and_shows_the_team(browser: Any, tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -327,22 +257,9 @@ def test_the_inbox_leads_to_each_run_and_shows_the_team(browser: Any, tmp_path: 
         context.close()
 
 
-def test_a_number_has_its_unit(browser: Any, tmp_path: Path) -> None:
-    labels = {"unit": "points", "range": [0.2, 0.9]}
-    run = graded_run(tmp_path, "score", 10, labels=labels)
-    with served_here(run) as address, page_of(browser, address) as page:
-        wait(page)
-        assert page.text_content("#unit") == "points"
-        page.keyboard.type("0.95")
-        page.keyboard.press("Enter")
-        page.wait_for_selector("#ask:not([hidden])")
-        assert page.text_content("#message") == "0.95 is outside 0.2 to 0.9 points, the usual range here."
-        page.click("#yes")
-        wait(page, other_than="0")
-    assert np.isclose(read_rounds(run)[0].outcome, 0.95).all()
-
-
-def test_one_page_leads_through_all_rounds_of_an_audit(browser: Any, tmp_path: Path) -> None:
+def test_one_page_leads_through_all_rounds_of_an_audit(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither address nor page change; between rounds it waits, and it thanks once the goal is reached."""
     run, addresses, goals = (
         text_run(tmp_path, ["text"], sample={"method": "srs", "budget": 20}),
@@ -350,11 +267,9 @@ def test_one_page_leads_through_all_rounds_of_an_audit(browser: Any, tmp_path: P
         list[Goal](),
     )
 
-    def ask(waiting: Run, go_on: GoOn) -> None:
-        serve(waiting, "127.0.0.1", 0, addresses.put, go_on=go_on)
-
+    monkeypatch.setattr("webbrowser.open", addresses.put)
     with ThreadPoolExecutor(1) as thread:
-        audit = thread.submit(label_until, run, ask, 0.09, on_round=goals.append)
+        audit = thread.submit(Audit(run).label, until=0.09, on_round=goals.append)
         with page_of(browser, addresses.get(timeout=60)) as page:
             ends, number = list[str](), wait(page)
             while True:

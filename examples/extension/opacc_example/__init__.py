@@ -1,0 +1,1 @@
+"""An extension of opacc_ray; pyproject.toml registers its modules."""

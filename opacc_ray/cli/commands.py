@@ -1,0 +1,388 @@
+"""Commands on an audit: the options of each, the method of :class:`~opacc_ray.audit.audit.Audit`, and its answer."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opacc_ray.audit.audit import Audit
+from opacc_ray.cli import command as cli
+from opacc_ray.errors import LabelsAwaited, OpaccError, SpecError, counted
+from opacc_ray.runs.run_names import remember
+
+if TYPE_CHECKING:
+    from opacc_ray.runs.run import Run
+    from opacc_ray.runs.run_documents import Goal
+    from opacc_ray.spec.table_spec import TableKeys
+
+log = logging.getLogger(__name__)
+
+partial_option = click.option("--partial", is_flag=True, help="Treat missing labels as missing at random.")
+
+
+# -- rounds ----------------------------------------------------------------------------------------------
+
+
+@cli.command("run")
+@click.argument("spec", metavar="[FILE.csv|SPEC.yaml]", required=False)
+@cli.table_keys
+@click.option("--like", type=cli.RUN, metavar="RUN", help="Draw anew from the features of RUN, in a run of its own.")
+@click.option("--seed", type=int, help="With --like: seed of the draw.")
+@cli.set_option(help="With --like: parameter of the method, in YAML; repeatable.")
+@click.option("--no-trial", is_flag=True, help="Skip the trial of some examples on this machine's CPU.")
+@click.option("--exit-file", metavar="URI", help="Write the exit status as JSON to URI, even if the spec is invalid.")
+def run_spec(
+    spec: str | None,
+    keys: "TableKeys",
+    like: str | None,
+    seed: int | None,
+    assignments: tuple[str, ...],
+    no_trial: bool,
+    exit_file: str | None,
+) -> cli.Answer:
+    """Read predictions, or get them from a model, and choose what to label.
+
+    FILE.csv has columns id, prediction and confidence: opacc run answers.csv --budget 100; of a regression, id and
+    prediction: opacc run houses.csv --task regression --budget 100. Parquet and JSON lines are read as well. SPEC.yaml
+    names a pool, and a model that runs on it: opacc spec prints one. --like RUN takes the spec of a run, with another
+    --method, --budget, --seed or --set: opacc run --like RUN --method srs.
+
+    A command that was interrupted goes on where it stopped if you run it again. Nothing is done twice.
+    """
+    from opacc_ray.audit.status import newest_round
+    from opacc_ray.extract import user_code
+    from opacc_ray.report import answers
+
+    if (spec is None) == (like is None):
+        raise click.UsageError("give FILE.csv or SPEC.yaml, or --like RUN")
+    if spec is not None and (assignments or seed is not None):
+        raise click.UsageError("--seed and --set are for --like; set them in the spec")
+    strange = next(iter(given_keys(keys._replace(method=None, budget=None))), None)
+    if like is not None and strange:
+        raise click.UsageError(f"--{strange} is only for a file of predictions, and --like has the spec of {like}")
+    with _exit_file(exit_file) as note, user_code.isolated():
+        other = None if like is None else Audit.open(like)
+        if other is not None:
+            parameters = cli.parse_assignments(assignments)
+            audit = other.like(keys.method, keys.budget, seed=seed, parameters=parameters, trial=not no_trial)
+        else:
+            audit = Audit.run(spec or "", keys, trial=not no_trial)
+        note(audit)
+        remember(audit.uri)
+        drawn = newest_round(audit.record, like=None if other is None else other.record)
+        return cli.Answer(drawn, answers.drawn(drawn))
+
+
+def given_keys(keys: "TableKeys") -> dict[str, str]:
+    """Return the options of a file that are given, as a shell takes them."""
+    return {name: quote(str(value)) for name, value in keys._asdict().items() if value is not None}
+
+
+def typed(spec: str, keys: "TableKeys") -> str:
+    """Return a spec or file with its options, as they can be pasted into a shell."""
+    return " ".join([quote(spec), *(f"--{name} {value}" for name, value in given_keys(keys).items())])
+
+
+@contextmanager
+def _exit_file(uri: str | None) -> Iterator[Callable[[Audit], None]]:
+    """Write to ``uri`` how the block ended; the block passes the finished audit to the function that it gets."""
+    from opacc_ray.audit.status import ended_by
+    from opacc_ray.lake.store_uris import write_object
+    from opacc_ray.runs.run_documents import Ended, RunExit
+
+    done: list[Audit] = []
+    try:
+        yield done.append
+        if uri is not None:
+            waits_for = done[-1].status().waits_for
+            left = RunExit(ended=ended_by(waits_for), exit_code=0, run=done[-1].uri, waits_for=waits_for, error=None)
+            write_object(uri, left.to_bytes())
+    except BaseException as error:
+        if uri is not None:
+            message, code = cli.ending(error)
+            ended: Ended = "wrong spec" if isinstance(error, SpecError) else "failed"
+            ended = "interrupted" if isinstance(error, KeyboardInterrupt) else ended
+            left = RunExit(ended=ended, exit_code=code, run=None, waits_for=None, error=message)
+            try:
+                write_object(uri, left.to_bytes())
+            except OpaccError as trouble:  # the error that ended the command matters more
+                log.warning("the exit file could not be written: %s", trouble)
+        raise
+
+
+@cli.command("audit")
+@click.argument("spec", metavar="FILE.csv|SPEC.yaml")
+@cli.table_keys
+@cli.until_option(help="Draw and label rounds until the interval is ±W.")
+@cli.by_option
+@click.option("--annotator", metavar="NAME", help="Annotator (default: the page asks).")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="Port; 0: any free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the labelling page.")
+@click.option("--no-browser", is_flag=True, help="Print addresses instead of opening a browser.")
+def audit(
+    spec: str,
+    keys: "TableKeys",
+    until: str | None,
+    by: str | None,
+    annotator: str | None,
+    port: int,
+    host: str,
+    no_browser: bool,
+) -> cli.Answer:
+    """Do a whole audit: check, run the model, choose, open the labelling page, go on to the goal, report.
+
+    FILE.csv has columns id, prediction and confidence; no model runs on it. --budget is the number of labels of the
+    first round (default: as `opacc budget` predicts for the goal). Ctrl-C ends the labelling page; the same command
+    goes on where it stopped.
+    """
+    from opacc_ray.audit.audit import first_budget
+    from opacc_ray.extract import user_code
+    from opacc_ray.report import answers
+    from opacc_ray.report.facts import facts
+    from opacc_ray.report.sentences import round_done
+
+    if until is not None and keys.budget is None:
+        keys = keys._replace(budget=first_budget(spec, until, by, keys))
+    with user_code.isolated():
+        own = Audit.run(spec, keys)
+    remember(own.uri)
+    browser = not no_browser and sys.stdout.isatty()
+
+    def tell(goal: "Goal") -> None:
+        log.info("%s", round_done(goal))
+
+    own.label(until=until, by=by, on_round=tell, host=host, port=port, annotator=annotator, browser=browser)
+    written = own.report()
+    if browser:
+        cli.open_page(written.files[0])
+    places = facts(("run", own.uri), ("report", written.files[0]))
+    lines = [*answers.concluded(written), *places, *answers.step_of_report(written)]
+    missing, waits = own.num_missing(), None
+    if missing:
+        awaited = f"{own.record.name} waits for {counted(missing, 'label')}"
+        waits = LabelsAwaited(f"{awaited}; then run the same command again")
+    return cli.Answer(written, lines, waits)
+
+
+@cli.command("check")
+@click.argument("spec", metavar="FILE.csv|SPEC.yaml")
+@cli.table_keys
+@click.option("--plan", is_flag=True, help="Also predict the requests, bytes, hours and memory of a run.")
+@click.option(
+    "--actors",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --plan: actors of the cluster (default: as in SPEC).",
+)
+def check(spec: str, keys: "TableKeys", plan: bool, actors: int | None) -> cli.Answer:
+    """Check the spec, and try the model on some examples; with --plan, predict what a run will take."""
+    from opacc_ray.audit import checks
+    from opacc_ray.extract import user_code
+    from opacc_ray.report import answers
+    from opacc_ray.spec.table_spec import load_spec_or_table
+
+    if actors is not None and not plan:
+        raise click.UsageError("--actors is for --plan; give both, or remove it")
+    with user_code.isolated():
+        made, failure = checks.check(load_spec_or_table(spec, keys), spec, forecast=plan, actors=actors)
+    if failure is not None:  # the answer has its sentence
+        wrong = [item.name for item in made.checks if not item.ok]
+        short = f"{len(wrong)} of {len(made.checks)} checks failed: {', '.join(wrong)}; see the lines above"
+        details, failure = failure.details, type(failure)(short)
+        failure.details = details
+    return cli.Answer(made, answers.checks(made, typed(spec, keys)), failure)
+
+
+@cli.command("status")
+@cli.on_run
+@click.option("--log", "show_log", is_flag=True, help="List what happened instead: rounds, labels, goals, estimates.")
+def status(run: "Run", show_log: bool) -> cli.Answer:
+    """Show the rounds of a run, its estimate, and what it waits for."""
+    from opacc_ray.report import answers
+
+    if show_log:
+        entries = Audit(run).log()
+        return cli.Answer(entries, answers.run_log(entries))
+    state = Audit(run).status()
+    return cli.Answer(state, answers.status(state))
+
+
+@cli.command("next")
+@cli.on_run
+@cli.budget_option
+@click.option("--method", type=cli.METHOD, help="Sampling method (default: that of the last round).")
+@cli.set_option(help="Parameter of the method, in YAML; the others stay unless the method changes.")
+@click.option("--close", is_flag=True, help="Give up the missing labels.")
+@cli.until_option(
+    help="Stop once the interval is ±W, such as 0.03 or 'f1@defect ±0.03'; else draw the next planned round."
+)
+@cli.by_option
+@cli.verbose_option
+def next_round(
+    run: "Run",
+    budget: int | None,
+    method: str | None,
+    assignments: tuple[str, ...],
+    close: bool,
+    until: str | None,
+    by: str | None,
+) -> cli.Answer:
+    """Choose what to label next, using all labels so far."""
+    from opacc_ray.report import answers
+
+    parameters = cli.parse_assignments(assignments)
+    drawn = Audit(run).next(budget, until=until, by=by, method=method, parameters=parameters, close=close)
+    return cli.Answer(drawn, answers.drawn(drawn))
+
+
+# -- results ---------------------------------------------------------------------------------------------
+
+
+class _Time(click.ParamType):  # type: ignore[type-arg]
+    """A time in ISO 8601, UTC unless it says otherwise; a day means its end."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> datetime:
+        try:
+            found = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value}: give a day or a time, such as 2026-11-20 or 2026-11-20T09:30", param, context)
+        if len(str(value)) <= len("2026-11-20"):
+            found += timedelta(days=1) - timedelta(microseconds=1)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+@cli.command("estimate")
+@cli.on_run
+@click.option("--costs", metavar="COSTS.yaml", help="Cost of errors by class; also report the mean cost.")
+@click.option(
+    "--assist",
+    is_flag=True,
+    help="Also report a prediction-powered estimate that uses the confidences of the whole pool.",
+)
+@click.option("--metric", "metrics", multiple=True, metavar="METRIC", help="Report macro_f1, recall@CLASS, mae, …")
+@click.option("--by", multiple=True, metavar="SLICES", help="By a slice of the spec, prediction or truth.")
+@click.option(
+    "--as-of", type=_Time(), metavar="TIME", help="What was known at a time, such as 2026-11-20; nothing is written."
+)
+@click.option(
+    "--score",
+    metavar="NAME=VALUE",
+    help="Score, this time only: within=0.5, error_scale=2, or exact=true (multilabel).",
+)
+@partial_option
+@cli.level_option
+@cli.verbose_option
+def estimate(
+    run: "Run",
+    as_of: datetime | None,
+    costs: str | None,
+    assist: bool,
+    metrics: tuple[str, ...],
+    by: tuple[str, ...],
+    score: str | None,
+    partial: bool,
+    level: float,
+) -> cli.Answer:
+    """Report the accuracy with a confidence interval, and the metrics of the spec."""
+    from opacc_ray.report import answers
+
+    stated = Audit(run).estimate(
+        level=level,
+        partial=partial,
+        assist=assist,
+        metrics=metrics or None,
+        by=by or None,
+        costs=costs,
+        score=None if score is None else cli.parse_assignments([score], "--score"),
+        as_of=as_of,
+    )
+    return cli.Answer(stated, answers.estimate(stated, answers.step_after(run, stated, metrics)))
+
+
+@cli.command("compare")
+@cli.on_run
+@click.argument("others", metavar="OTHER...", nargs=-1, required=True, type=cli.RUN)
+@click.option("--metric", default="accuracy", metavar="METRIC", help="Compare macro_f1, recall@CLASS, … instead.")
+@partial_option
+@cli.level_option
+@cli.verbose_option
+def compare(run: "Run", others: tuple[str, ...], metric: str, partial: bool, level: float) -> cli.Answer:
+    """Compare the model of RUN with other models, by the labels of RUN.
+
+    OTHER is a run of another model on the same pool, or a CSV of its predictions with the same ids; it needs no labels.
+    All differences hold together, and each model has a probability that it is the best.
+    """
+    from opacc_ray.report import answers
+
+    compared = Audit(run).compare(*others, metric=metric, partial=partial, level=level)
+    return cli.Answer(compared, answers.comparison(compared))
+
+
+@cli.command("budget")
+@click.argument("uri", metavar="RUN|FILE.csv", type=cli.RUN)
+@cli.until_option(required=True, help="Half-width to reach, such as 0.03 or 'recall@defect ±0.03'.")
+@cli.by_option
+@click.option("--method", metavar="METHOD", help="Also report the labels that this method needs in one round.")
+@cli.level_option
+@cli.columns_option
+def budget(uri: str, until: str, by: str | None, method: str | None, level: float, columns: str | None) -> cli.Answer:
+    """Predict how many labels an interval of ±W needs."""
+    from opacc_ray.audit.goals import read_goal
+    from opacc_ray.audit.label_budget import label_budget_of_table
+    from opacc_ray.report import answers
+    from opacc_ray.spec.predictions_table import is_table
+
+    if is_table(uri):
+        if method:
+            raise click.UsageError(f"{uri} is a file, and --method needs a run; remove it")
+        needed = label_budget_of_table(uri, *read_goal(until, by), level=level, columns=columns)
+    else:
+        if columns is not None:
+            raise click.UsageError("--columns is for a CSV file; a run has those of pool.columns; remove it")
+        needed = Audit.open(uri).budget(until, by=by, level=level, method=method)
+    step = answers.step_to_goal(needed, is_table(uri), columns)
+    return cli.Answer(needed, [*answers.label_budget(needed), *step])
+
+
+@cli.command("report")
+@cli.on_run
+@cli.out_option(help="Folder of the report (default: next to the estimate).")
+@cli.level_option
+@click.option("--goal", metavar='"[METRIC ]SHARE"', help="Least accuracy, or metric: 0.9 or 'recall@defect 0.9'.")
+def report(run: "Run", out: str | None, level: float, goal: str | None) -> cli.Answer:
+    """Write the result as a page (HTML), JSON and Markdown."""
+    from opacc_ray.report import answers
+    from opacc_ray.spec.steps import Least
+
+    least = None if goal is None else Least.parse(goal)
+    written = Audit(run).report(out, level=level, goal=least and {least.metric: least.share})
+    return cli.Answer(written, answers.report(written))
+
+
+# -- what there is ---------------------------------------------------------------------------------------
+
+
+@cli.command("methods")
+@click.argument("name", metavar="[METHOD]", type=cli.METHOD, required=False)
+def methods(name: str | None) -> cli.Answer:
+    """List the sampling methods, or the parameters of one."""
+    from opacc_ray.cli.explanations import as_text, list_methods
+
+    listed = list_methods([name] if name else None)
+    return cli.Answer(listed, [as_text(listed)])
+
+
+@cli.command("spec")
+def spec_template() -> cli.Answer:
+    """Print a spec to start from: opacc spec > spec.yaml."""
+    from opacc_ray.cli.explanations import SpecTemplate
+
+    template = SpecTemplate()
+    return cli.Answer(template, [template.yaml.rstrip("\n")])

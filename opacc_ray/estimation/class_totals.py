@@ -1,0 +1,441 @@
+"""Estimate any metric of any class in any slice, from what labels say of the groups of a pool.
+
+The failure model predicts that an example fails, with p. Of which class it is then, the labels predict: with the share
+r(k | ŷ) of true classes among the failures of predicted class ŷ that they have shown, shrunk towards equal shares as by
+five labels, an example is of class k ≠ ŷ with probability p·r(k | ŷ). So every variable of the totals
+(:mod:`opacc_ray.estimation.totals`) has a forecast.
+
+A score in [0, 1], of a regression, is known by its mean p of 1 - score; its square is s·p on average, with s from the
+labels, shrunk towards 1, that of failures, as by five labels.
+
+The mean cost of errors is the total of another variable, the cost of each misprediction. If every error costs the same,
+it is the share of failures times that cost.
+
+**A metric of a class** is a function g of its totals TP and FN (:mod:`opacc_ray.metrics.metric`).
+Each total has an estimate and, at every level, an interval: a confidence distribution, represented by its quantiles.
+The interval of a metric has the quantiles of g(TP, FN) over all pairs of these, as if the two were independent: they
+come from different labels. (Precision and npv have that of their only total.) It is never undefined, and agrees with
+the closed form of G. Y. Zou and A. Donner ("Construction of confidence limits about effect measures", Statistics in
+Medicine 27, 2008) where that exists. It is that form at levels beyond the outermost quantiles, such as those of many
+joint intervals.
+
+Where a class is rare, no design can know how many of its examples hide among very many others: if fewer than one is
+predicted among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So
+a second interval is stated beside the first, which holds if the confidence is right, up to a factor that the labels
+calibrate (:class:`opacc_ray.estimation.distribution.PredictedTotal`), about the examples that no label reached. What is
+stated of one class uses the median of that factor. Where few events are predicted among the labels, its mean is about
+twice as much, and scores tend to predict too many events where none was seen. Averages use the mean: medians do not add
+up.
+
+Averages over all classes (``macro_f1``, …) are functions of 2C totals that share their labels. They are linearised: a
+misprediction of true class y as ŷ moves the average by
+
+    W(y, ŷ) = ∂g/∂FN_y - ∂g/∂TP_ŷ
+
+so g is estimated from the totals, and its variance is that of the total of W over mispredictions; a mean cost is the
+same with costs as W. The interval is Wilson's at the size of the simple random sample with the same variance,
+with Student's quantile. A design alone measures no variance in a class whose few labels are all right, or all wrong. So
+its interval includes Zou and Donner's of the mean of C metrics, from the interval of each (:func:`joined_ends`).
+
+Legend: ŷ predicted class, C classes, S slices, G groups, n labels, P examples predicted as a class.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.estimation.constants import LEVELS, MUCH_NARROWER, PRIOR_FAILURES
+from opacc_ray.estimation.distribution import DomainWilson, Mean, Total
+from opacc_ray.estimation.intervals import TIE, normal_quantile, student_quantile, wider, wilson
+from opacc_ray.estimation.result import Estimate, IfPredicted, joined_reasons, within_interval
+from opacc_ray.estimation.sample import Sample
+from opacc_ray.estimation.totals import DesignEvidence, Evidence, Variable
+from opacc_ray.metrics.metric import (
+    ACCURACY,
+    AVERAGES,
+    FEWEST,
+    OF_ONE_TOTAL,
+    Metric,
+    Parts,
+    misprediction_weights,
+    slopes,
+)
+from opacc_ray.metrics.scores import Linear
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+INTERVAL = "two totals"
+"""Name of the interval of a function of two totals."""
+
+
+class Totals(NamedTuple):
+    """The two totals of one class, in the pool or in a slice."""
+
+    failures: Mean  # of A: 1 - precision
+    missed: Mean  # of the rest: FN/(N - P)
+
+    def estimate(self, metric: Metric, level: float) -> Estimate:
+        """Return the metric with its interval, and with the one that trusts predictions where that says much more."""
+        low, high = self._interval(metric, level)
+        found = estimate_of(self._value(metric), low, high, level, self.failures.num + self.missed.num, metric.lowest)
+        missed = self.missed
+        if not isinstance(missed, Total) or not isinstance(missed.law, DomainWilson) or missed.law.unseen <= 0:
+            return found
+        other = self._replace(missed=missed.law.as_predicted(missed))
+        low, high = other._interval(metric, level)
+        if found.high - found.low <= MUCH_NARROWER * (high - low):
+            return found
+        most = missed.size * other.missed.interval(level)[1] - missed.events
+        num = min(math.ceil(math.log((1 - level) / 2) / math.log1p(-min((most + 1) / missed.size, 0.5))), missed.size)
+        other_interval = IfPredicted(min(max(found.value, low), high), low, high, most / missed.law.unseen, int(num))
+        return replace(found, if_predicted=other_interval)
+
+    def _value(self, metric: Metric) -> float:
+        return float(metric.function(*self.point(), self._sizes()))
+
+    def _interval(self, metric: Metric, level: float) -> tuple[float, float]:
+        """Return the quantiles of the metric over all pairs of the two totals' quantiles."""
+        if (1 - level) / 2 < 1 / LEVELS or metric.name in OF_ONE_TOTAL:
+            return self._combined(metric, level)
+        found = self._at(metric, self.failures.quantiles()[:, None], self.missed.quantiles()[None, :])
+        low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        return low, high
+
+    def _combined(self, metric: Metric, level: float) -> tuple[float, float]:
+        """Return the ends of Zou and Donner, from those of each total at the level."""
+        value, below, above = self.deviations(metric, level)
+        return value - below, value + above
+
+    def deviations(self, metric: Metric, level: float) -> tuple[float, float, float]:
+        """Return the metric, and how far the ends of Zou and Donner are below and above it."""
+        points = [min(max(own.value, 0.0), 1.0) for own in self]
+        value = float(self._at(metric, *points))
+        ends = [np.array([points[k], *own.interval(level)]) for k, own in enumerate(self)]
+        moved = self._at(metric, ends[0], points[1]) - value, self._at(metric, points[0], ends[1]) - value
+        below, above = (math.hypot(*(float(end(own)) for own in moved)) for end in (np.min, np.max))
+        return value, below, above
+
+    def _at(self, metric: Metric, failures: Any, missed: Any) -> Array:
+        """Return the metric at shares of the two totals."""
+        size = self._sizes()
+        failures, missed = np.broadcast_arrays(failures, missed)
+        found: Array = metric.function(size.inside * (1 - failures), size.outside * missed, size)
+        return found
+
+    def _sizes(self) -> Parts:
+        return Parts(self.failures.size, self.missed.size)
+
+    def point(self, by_median: bool = True) -> tuple[float, float]:
+        """Return the estimates of TP and FN; FN is a median, as far as it is predicted, unless it is to be added up."""
+        failures, missed = (min(max(own, 0.0), 1.0) for own in (self[0].stated(), self[1].stated(by_median)))
+        return self.failures.size * (1 - failures), self.missed.size * missed
+
+
+def estimate_of(value: float, low: float, high: float, level: float, num: int, lowest: float = 0.0) -> Estimate:
+    """Return an estimate with an interval that is not symmetric; its standard error is that of a normal one."""
+    low, high = max(low, lowest), min(high, 1.0)
+    error = (high - low) / (2 * normal_quantile(level))
+    return within_interval(Estimate(value, error, low, high, level, INTERVAL, num, True))
+
+
+def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
+    """Return the mean of a metric over C classes, and W (C true, C predicted): how a misprediction moves it."""
+    points = np.array([own.point(by_median=False) for own in totals])
+    size = Parts(*(np.array([getattr(own, name).size for own in totals]) for name in ("failures", "missed")))
+    value, by_tp, by_fn = slopes(metric, points[:, 0], points[:, 1], size)
+    return value, misprediction_weights(by_tp, by_fn)
+
+
+def joined_ends(totals: Sequence[Totals], metric: Metric, value: float, level: float) -> tuple[float, float]:
+    """Return the ends of Zou and Donner of the mean of a metric over classes, from those of each class."""
+    there = [own for own in totals if own.failures.size or own.missed.events]
+    _, below, above = np.array([own.deviations(metric, level) for own in there]).T
+    num = len(there)
+    return max(value - math.hypot(*below) / num, 0.0), min(value + math.hypot(*above) / num, 1.0)
+
+
+def average_interval(value: float, error: float, degrees: float, level: float) -> tuple[float, float]:
+    """Return Wilson's interval of an average in [0, 1], at the size of the simple random sample with the same error."""
+    half = student_quantile(max(degrees, 1.0), level) * error
+    if error <= 0:
+        return value, value
+    nearest = min(error, 0.5)
+    inside = min(max(value, nearest), 1 - nearest)
+    return wilson(min(max(value, 0.0), 1.0), inside * (1 - inside) * (normal_quantile(level) / half) ** 2, level)
+
+
+class Interim(NamedTuple):
+    """A number, and how many events its interval rests on, which an interim analysis asks for."""
+
+    estimate: Estimate
+    met: Callable[[], float]
+
+
+class Labels(NamedTuple):
+    """What the labels are, over all rounds."""
+
+    failure: Array  # (n,) 1 - outcome
+    truth: Codes | None = None  # (n,) 0 .. C - 1; None: only outcomes are known
+
+    @classmethod
+    def of(cls, sample: Sample | None) -> "Labels":
+        """Return the labels of a sample; none before there is one."""
+        if sample is None:
+            return cls(np.empty(0), np.empty(0, dtype=np.int64))
+        return cls(sample.failure, sample.truth)
+
+    def rivals(self, predicted: Codes, num_classes: int, classes: Codes) -> Array:
+        """Return r (k, C predicted) of some true ``classes`` (k,), from the predicted class of each label (n,)."""
+        count, failed = np.zeros((len(classes), num_classes)), np.zeros(num_classes)
+        if self.truth is not None:
+            wrong = self.truth != predicted
+            failed += np.bincount(predicted[wrong], minlength=num_classes)
+            for row, c in zip(count, classes.tolist(), strict=True):
+                row += np.bincount(predicted[wrong & (self.truth == c)], minlength=num_classes)
+        prior = (classes[:, None] != np.arange(num_classes)) / max(num_classes - 1, 1)
+        return (PRIOR_FAILURES * prior + count) / (PRIOR_FAILURES + failed)
+
+
+class ClassTotals:
+    """The totals of every class in every slice of one partition of the pool."""
+
+    def __init__(self, evidence: Evidence, labels: Labels) -> None:
+        groups = evidence.groups
+        self.evidence, self.labels = evidence, labels
+        self.num_classes, self.num_slices = groups.num_classes, groups.num_slices
+        self.predicted = groups.predicted[evidence.index].astype(np.int64)  # (n,)
+        self.slices, self.classes = np.divmod(np.arange(groups.num), groups.num_classes)  # (G,)
+
+    def interim(self, metric: Metric, c: int, level: float) -> list[Interim]:
+        """Return the metric of class ``c``, which averages and the accuracy do not use, in each slice."""
+        if metric.name == ACCURACY:
+            return self.accuracies(self.slices, self.num_slices, level)
+        if metric.name in AVERAGES:
+            return self._averages(metric, level)
+        return [
+            Interim(self.noted(own.estimate(metric, level)), partial(_met_of, [own], metric, level))
+            for own in self.of_class(c)
+        ]
+
+    def accuracies(self, domain: Codes, num: int, level: float) -> list[Interim]:
+        """Return the accuracy in each of ``num`` domains; ``domain`` (G,) is that of each group, or -1."""
+        return [
+            Interim(self._accuracy(total, level), partial(_met, [total], np.ones(1), level))
+            for total in self.failures(domain, num)
+        ]
+
+    def by_prediction(self, level: float) -> list[Interim]:
+        """Return the accuracy among the examples predicted as each class."""
+        return self.accuracies(self.classes, self.num_classes, level)
+
+    def by_truth(self, level: float, classes: Sequence[int] | None = None) -> list[Interim]:
+        """Return the recall of each class, or of some ``classes``; its ``n`` counts the labels of that class."""
+        num = np.bincount(self._truth, minlength=self.num_classes).tolist()
+        found = []
+        for c in range(self.num_classes) if classes is None else classes:
+            recall = self.interim(Metric("recall"), c, level)[0]
+            found.append(recall._replace(estimate=replace(recall.estimate, n=num[c])))
+        return found
+
+    def confusion(self, classes: Sequence[int] | None = None) -> tuple[Array, Array]:
+        """Return the shares of the pool by true and predicted class, (k, k), and their standard errors.
+
+        Of some ``classes`` only, their predicted ones sum to their sizes, less what is predicted of other true classes.
+        The errors of a predicted class are those that its stated accuracy leaves, in proportion to the estimates of the
+        cells. So columns agree with the stated precisions. The recall of a class, which is combined with predictions
+        for itself, may differ from what its row says, within its error.
+        """
+        wanted = np.arange(self.num_classes) if classes is None else np.array(classes, dtype=np.int64)
+        domain = np.full(self.num_classes, -1)
+        domain[wanted] = np.arange(len(wanted))
+        size = self.evidence.sizes.reshape(-1, self.num_classes).sum(axis=0)[wanted] / self.evidence.sizes.sum()
+        places = domain[self.classes]
+        cells = [self._missed(k, places, len(wanted)) for k in wanted.tolist()]
+        rest = Variable.event(
+            ((self._truth != self.predicted) & ~np.isin(self._truth, wanted)).astype(np.float64),
+            np.clip(1 - self._rivals(wanted).sum(axis=0), 0, 1)[self.classes],
+        )
+        cells.append(self.evidence.totals(rest, places, len(wanted)))
+        failed = self.failures(places, len(wanted))
+        found = np.clip([[own.stated() for own in row] for row in (*cells, failed)], 0, 1)
+        share = found[:-1] * (size * found[-1] / np.maximum(found[:-1].sum(axis=0), 1e-300))
+        error = np.array([[own.error for own in row] for row in cells[:-1]]) * size
+        known = np.diag(np.maximum(size - share.sum(axis=0), 0)), np.diag([own.error for own in failed] * size)
+        return share[:-1] + known[0], error + known[1]
+
+    def mean_cost(self, cost: Array, level: float) -> Estimate:
+        """Return the mean ``cost`` (C true, C predicted) of errors, 0 on its diagonal, in units of the largest."""
+        cost = cost / cost.max()
+        mean, square = (self._expected(np.broadcast_to(own, (self.num_slices, *own.shape))) for own in (cost, cost**2))
+        variable = Variable(cost[self._truth, self.predicted], mean, square)
+        (share,) = self.evidence.totals(variable, np.zeros(self.evidence.groups.num, dtype=np.int64), 1)
+        found = estimate_of(share.value, *share.interval(level), level, share.num)
+        return self.noted(replace(found, standard_error=share.error))
+
+    def of_class(self, c: int) -> list[Totals]:
+        """Return the totals of class ``c`` in every slice."""
+        inside, outside = (np.where(own, self.slices, -1) for own in (self.classes == c, self.classes != c))
+        pairs = zip(self.failures(inside, self.num_slices), self._missed(c, outside, self.num_slices), strict=True)
+        return [Totals(*pair) for pair in pairs]
+
+    def linear(self, number: Linear, c: int, level: float) -> Interim:
+        """Return a number that is linear in failures, or in failures and misses of class ``c`` unless it is -1.
+
+        The groups have its coefficients.
+        """
+        values, mean = self.labels.failure, np.ones(self.evidence.groups.num)
+        if c >= 0:
+            inside = self.predicted == c
+            values = np.where(inside, values, (self._truth == c) & ~inside)
+            mean = np.where(self.classes == c, 1.0, self._rivals(np.array([c]))[0][self.classes])
+        everything, variable = np.zeros(len(mean), dtype=np.int64), Variable.event(values, mean)
+        (total,) = self.evidence.totals(variable, everything, 1)
+        if number.lowest < 0:  # mean confidence less accuracy
+            value, *ends = (number.base + own for own in (total.stated(), *total.interval(level)))
+        else:
+            value = number.base + total.value
+            ends = [value, value]
+            if total.num < total.size:
+                error = math.sqrt(float(self.evidence.variance(variable, everything, 1)[0]))
+                shifted = value - total.below, value + total.above
+                ends = [average_interval(own, error, total.num - 1, level)[k] for k, own in enumerate(shifted)]
+        found = self.noted(estimate_of(value, ends[0], ends[1], level, total.num, number.lowest))
+        return Interim(found, partial(_met, [total], np.ones(1), level))
+
+    # -- totals ---------------------------------------------------------------------------------------------
+
+    @property
+    def _truth(self) -> Codes:
+        assert self.labels.truth is not None
+        return self.labels.truth
+
+    def failures(self, domain: Codes, num: int) -> list[Total]:
+        """Return the share of failures in each of ``num`` domains; ``domain`` (G,) is that of each group, or -1."""
+        ones, failure = np.ones(self.evidence.groups.num), self.labels.failure
+        square = ones
+        if not np.isin(failure, (0.0, 1.0)).all():
+            mean = max(float(failure.mean()), 1e-9)
+            prior = PRIOR_FAILURES * mean
+            square = ones * (float(failure @ failure) + prior) / (float(failure.sum()) + prior)
+        return self.evidence.totals(Variable(failure, ones, square), domain, num)
+
+    def _missed(self, c: int, domain: Codes, num: int) -> list[Total]:
+        """Return the share of missed examples of class ``c`` in each of ``num`` domains."""
+        values = ((self._truth == c) & (self.predicted != c)).astype(np.float64)
+        mean = self._rivals(np.array([c]))[0][self.classes]
+        return self.evidence.totals(Variable.event(values, mean), domain, num)
+
+    def _averages(self, metric: Metric, level: float) -> list[Interim]:
+        """Return the mean of a metric over all classes in each slice."""
+        by_class = [self.of_class(c) for c in range(self.num_classes)]
+        by_slice = list(zip(*by_class, strict=True))
+        means = [average(totals, metric) for totals in by_slice]
+        weight = np.stack([own for _, own in means])  # (S, C true, C predicted)
+        mean, square = (self._expected(own) for own in (weight, weight**2))
+        here = self.evidence.groups.code(self.evidence.index) // self.num_classes
+        variable = Variable(weight[here, self._truth, self.predicted], mean, square)
+        size = np.bincount(self.slices, weights=self.evidence.sizes, minlength=self.num_slices)
+        errors = size * np.sqrt(self.evidence.variance(variable, self.slices, self.num_slices))
+        found = []
+        for s, (totals, (value, _), failures) in enumerate(
+            zip(by_slice, means, self.failures(self.slices, self.num_slices), strict=True)
+        ):
+            is_known, num = failures.num >= size[s], failures.num
+            ends = average_interval(value, 0.0 if is_known else float(errors[s]), num - 1, level)
+            if not is_known and not self.evidence.predicts:  # no event in a class: no variance
+                ends = wider(ends, joined_ends(totals, metric, value, level))
+            own, few = self.noted(estimate_of(value, *ends, level, num)), self._few_labels(totals)
+            based, reason = own.design_based and few is None, joined_reasons((own.reason, few))
+            stated = replace(own, design_based=based, reason=reason)
+            found.append(Interim(stated, partial(_met_of, totals, metric, level)))
+        return found
+
+    def _few_labels(self, totals: Sequence[Totals]) -> str | None:
+        """Return that a mean over classes may be biased: many have few labels, which stand for unlike numbers."""
+        if not isinstance(self.evidence, DesignEvidence) or np.ptp(self.evidence.rounds.weights) <= TIE:
+            return None
+        few = sum(own.failures.num < min(FEWEST, own.failures.size) for own in totals)
+        if few < FEWEST:
+            return None
+        return (
+            f"{few} classes have fewer than {FEWEST} labels of their predictions, with unequal weights; the mean over "
+            "classes is biased then, and its interval may be far off: use neyman or srs"
+        )
+
+    def _expected(self, weight: Array) -> Array:
+        """Return Σ_k r(k | ŷ)·W(k, ŷ) of each group, (G,), from ``weight`` (S, C, C)."""
+        return np.einsum("kc,skc->sc", self._rivals(np.arange(self.num_classes)), weight).ravel()
+
+    def _rivals(self, classes: Codes) -> Array:
+        """Return r (k, C) of some true classes."""
+        return self.labels.rivals(self.predicted, self.num_classes, classes)
+
+    # -- estimates ------------------------------------------------------------------------------------------
+
+    def _accuracy(self, failures: Total, level: float) -> Estimate:
+        low, high = failures.interval(level)
+        found = estimate_of(1 - failures.stated(), 1 - high, 1 - low, level, failures.num)
+        return self.noted(replace(found, standard_error=failures.error))
+
+    def noted(self, found: Estimate) -> Estimate:
+        """Return an estimate with the assumptions of the evidence."""
+        reason = self.evidence.reason
+        return found if reason is None else replace(found, design_based=False, reason=reason)
+
+
+def _met_of(totals: Sequence[Totals], metric: Metric, level: float) -> float:
+    """Return m of the mean of a metric over some classes."""
+    tp, fn = np.array([own.point() for own in totals]).T
+    size = Parts(*(np.array([own[k].size for own in totals]) for k in (0, 1)))
+    _, by_tp, by_fn = slopes(metric, tp, fn, size)
+    return _met([share for own in totals for share in own], np.column_stack([by_tp, by_fn]).ravel(), level)
+
+
+def _met(totals: Sequence[Mean], slope: Array, level: float) -> float:
+    """Return how many events the interval of a number rests on that moves by ``slope`` (k,) with some totals.
+
+    That is m of :mod:`opacc_ray.estimation.sequential`. Totals T_k with half-widths h_k and m_k events (or other
+    labels, if these are fewer) move the number by g_k·h_k each, so 1/(m + 1)² is the mean of 1/(m_k + 1)² with the
+    weights (g_k·h_k)².
+    """
+    ends = np.array([own.interval(level) for own in totals])
+    weight = (slope * np.array([own.size for own in totals]) * (ends[:, 1] - ends[:, 0])) ** 2
+    met = np.array([max(min(own.events, own.num - own.events), 0.0) for own in totals])
+    total = float(weight.sum())
+    return float(np.sqrt(total / (weight / (met + 1) ** 2).sum())) - 1 if total > 0 else float(met.sum())
+
+
+Costs = Mapping[Any, float | Mapping[Any, float]]
+"""True class -> the cost of missing it, or -> predicted class -> the cost of that confusion; others cost 1."""
+
+
+def cost_of_every_error(costs: Costs, classes: Collection[Any] | None) -> float | None:
+    """Return the cost of every error if all cost the same, else None; unknown ``classes`` may have unnamed errors."""
+    listed: set[float] = set() if classes else {1.0}
+    for true in costs if classes is None else classes:
+        cost = costs.get(true, 1.0)
+        if not isinstance(cost, Mapping):
+            listed.add(cost)
+            continue
+        named = [value for predicted, value in cost.items() if predicted != true]
+        listed.update(named)
+        if classes is None or len(named) < len(classes) - 1:
+            listed.add(1.0)
+    return listed.pop() if len(listed) == 1 else None
+
+
+def cost_of_failures(accuracy: Estimate, cost: float) -> Estimate:
+    """Return the mean cost, with its interval, of errors that all cost the same."""
+    return scaled(replace(accuracy, value=1 - accuracy.value, low=1 - accuracy.high, high=1 - accuracy.low), cost)
+
+
+def scaled(found: Estimate, factor: float) -> Estimate:
+    """Return an estimate in other units."""
+    ends = {name: factor * getattr(found, name) for name in ("value", "standard_error", "low", "high")}
+    return replace(found, **ends)

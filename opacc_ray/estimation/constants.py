@@ -1,0 +1,87 @@
+"""The constants of all intervals and estimates, each with its reason.
+
+Those of the failure model and of the draw are in ``samplers/neyman``; ``docs/design/estimation.md`` has the ablations.
+"""
+
+PRIOR_TERMS_OF_MODEL, PRIOR_TERMS = 1, 2
+"""k of the pool's variance: terms that the predicted variance counts for, if a model predicts failures or none does."""
+
+PRIOR_LABELS = 20
+"""k of a domain's variance: labels that the predicted variance counts for."""
+
+LEAST_SHARE = 0.5
+"""Least variance of a domain, in multiples of the predicted one."""
+
+MOST_MOVED = 0.5
+"""Largest share of the way to the predictions by which the accuracy is moved: half a standard error at most."""
+
+AGREEMENT_LIMIT = 0.5
+"""Squared distance of the failures among the labels from their predicted number, in variances, at which none is."""
+
+UNTRUSTED, TRUSTED = 12, 32
+"""Numbers of labels at which the trust in fitted predictions is 0 and 1: of fewer, chance decides what is predicted."""
+
+FEW_PREDICTED = 3
+"""Failures predicted among the labels below which an interval says that it depends on where they are predicted."""
+
+PRIOR_FAILURES = 5.0
+"""Labels of failures that equal shares of the true classes count for."""
+
+LEVELS, POINTS = 48, 192
+"""Quantiles of a total that are computed, and by which its distribution is represented: of fewer, one would stand for
+2 % of it."""
+
+MUCH_NARROWER = 1.5
+"""How much narrower an interval that trusts the predictions is before it is stated too."""
+
+LEAST_OPINIONS = 10
+"""Examples with two opinions from which on the interval is widened."""
+
+BY_CHANCE = 0.1
+"""Largest value of Krippendorff's alpha that counts as agreement by chance."""
+
+LEAST_DEVIANT = 3
+"""Effective number of outcomes in their variance from which on an effective sample size is reported."""
+
+INTERIM_SHARE = 0.95
+"""Share of α that an interim analysis uses; the rest is reserved for stops that depend on luck."""
+
+LEAST_ROUND, LEAST_GROWTH = 10, 1.1
+"""Least labels of a round, and least factor by which it multiplies the labels so far."""
+
+LEARNING_SHARE, LEARNING_GROWTH = 0.6, (1.3, 3.0)
+"""Share of the forecast that a round other than the last aims at; least and largest multiple of the labels."""
+
+CLOSE, MARGIN = 1.8, 0.05
+"""The last round follows if the forecast is below this multiple of the labels so far, with this margin."""
+
+ROOT_LAW, USUAL_RATE, PRIOR_WEIGHT = 0.5, 0.6, 0.6
+"""β of simple random samples, β₀ with many failures, and λ."""
+
+SENSIBLE_SHARE, SENSIBLE_PRICE = 0.5, 1.5
+"""Share of the pool, and multiple of a simple random sample, above which a goal causes advice."""
+
+TRIALS, LEAST_TRIAL = 20, 50
+"""Draws of another method by which its variance is predicted, and their least size."""
+
+DRAWS = 20_000
+"""Draws from the distribution of the estimates, for the probability of being best."""
+
+NOISES = 20_000
+"""Draws of the noise of a calibration error."""
+
+UNCERTAIN = 0.15
+"""Relative standard error of a denominator from which on a ratio that may exceed 1 says so; 30 images covered in 76 %
+then."""
+
+LEAST_LEFT = 0.5
+"""Least number of examples that a round is assumed to leave unlabelled: keeps its weight finite."""
+
+MOST_EXPONENT = 5.0
+"""Largest t·√v(x̂)/x̂ that an upper end of mae and rmse is computed from."""
+
+MID_P = 0.5
+"""Probability of a further, unseen failure for an end that is mid-P."""
+
+SMALLEST = 1e-300
+"""Instead of 0 in a denominator."""

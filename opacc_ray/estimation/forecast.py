@@ -1,0 +1,305 @@
+"""Forecast of the number of labels for an interval of ±W, before any label, from the model's confidence.
+
+    neyman      least n with z·√V(n) <= W,  V(n) = N⁻² Σ σ²(1/π - 1),  σ² = p(1 - p),  π as neyman would draw n at once
+    srs         1/(W²/(z²·θ(1 - θ)) + 1/N)     at θ = mean p, the predicted share of failures
+    worthless   (1 + price) · srs              if p does not predict which examples fail; price is three times as
+                                               high where p was fitted to a history
+    at worst    srs at θ = ½, times 1 + price  in any case
+
+None of these is less than the number of labels for an interval without a failure, which is exact, not normal:
+
+    least n with ½·(1 - (α/2)^(1/n)) <= W
+
+Any other random method has V(n) = (1/n - 1/N)/(1/m - 1/N) · V(m). V(m) is the mean variance that its design states for
+some draws of m examples, whose outcomes are drawn by p.
+
+A metric, a slice or a class has the interval that its labels are expected to give
+(:mod:`opacc_ray.estimation.totals`), with π as neyman would draw n at once to serve it.
+
+What judges are worth is the ratio of labels by p without and with them. By Godambe and Joshi's bound, the labels for an
+interval are in proportion to
+
+    E = (Σσ/N)² / (p̄(1 - p̄))        p̄ the mean of p
+
+p is the failure model's prediction before any label: the model's confidence, tempered, and the history. If it is right,
+`neyman` takes about as many labels as forecast. The model may be far worse than its confidence, and then only the last
+number is certain.
+
+Legend: N pool, n labels, m those of a trial draw, W half-width, 1 - α level, z its normal quantile, θ share of
+failures.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.designs.inclusion_probability import inclusion_probabilities
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimation.constants import LEAST_TRIAL, TRIALS
+from opacc_ray.estimation.intervals import Value, normal_quantile, zero_failure_bound
+from opacc_ray.estimation.numbers import KnownPool, Numbers
+from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.sample import check_level
+from opacc_ray.estimation.totals import Evidence, ForeseenEvidence, Groups, RandomEvidence
+from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.metrics.metric import Metric
+from opacc_ray.parts.view import View
+from opacc_ray.samplers import neyman
+from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
+from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure
+from opacc_ray.samplers.neyman.sampling import signals_for
+from opacc_ray.samplers.neyman.signals import JUDGE, JUDGED
+from opacc_ray.samplers.select import select
+
+
+class LabelForecast(NamedTuple):
+    """Numbers of labels, each at most N."""
+
+    foreseen_accuracy: float  # by the model's confidence, tempered
+    neyman: int  # if that is right
+    worthless: int  # if it does not predict which examples fail
+    at_worst: int
+    srs: int  # of a simple random sample, at the predicted accuracy
+
+
+def forecast_labels(
+    view: View,
+    half_width: float,
+    level: float = 0.95,
+    parameters: neyman.Parameters | None = None,
+    history: History = NO_HISTORY,
+) -> LabelForecast:
+    """Return the number of labels for an interval of ± ``half_width``.
+
+    Raises LabelError if ``half_width`` or ``level`` is not between 0 and 1.
+    """
+    _check(half_width, level)
+    task = Task(1, parameters or neyman.Parameters(), NO_PREVIOUS, history=history)
+    plan, variance = neyman.plan(view, task), (half_width / normal_quantile(level)) ** 2
+    share = plan.expected / view.size
+    by_srs, price = _labels_of_srs(variance, share, view.size), 1 + neyman.price_of(task)
+    worst = price * _labels_of_srs(variance, 0.5, view.size)
+    least = _without_failures(half_width, level)
+    own = 1 + bisect_left(range(1, view.size), True, key=lambda n: _variance(plan, n) <= variance)
+    found = (own, price * by_srs, worst, by_srs)
+    return LabelForecast(1 - share, *(math.ceil(min(max(n, least), view.size)) for n in found))
+
+
+class JudgesWorth(NamedTuple):
+    """What the judges of a pool save, in multiples of the labels for an interval with them."""
+
+    calls: int  # values of all judges
+    without: float  # labels without the judges
+    complete: float | None  # labels if every judge had judged every example; None if they have
+
+
+def worth_of_judges(view: View, previous: Previous = NO_PREVIOUS, history: History = NO_HISTORY) -> JudgesWorth | None:
+    """Return what the judges save, by the labels so far; None without judges.
+
+    Examples without a judge are assumed to be like the others.
+    """
+    judges = view.judges(history.judges)
+    if not judges:
+        return None
+    signals = signals_for(view, neyman.Parameters(), history)
+    failure = 1 - previous.outcome
+    own, bare = (
+        predict_failure(one, previous.chosen, failure).failure for one in (signals, signals.without((JUDGE, JUDGED)))
+    )
+    judged = np.array([~np.isnan(score) for score in judges.values()])
+    whole, of_all = _relative(own), judged.all(axis=0)
+    complete = None if of_all.all() or not of_all.any() else _relative(own[of_all]) / whole
+    return JudgesWorth(int(judged.sum()), _relative(bare) / whole, complete)
+
+
+def _relative(p: NDArray[np.float64]) -> float:
+    """Return E."""
+    mean = float(p.mean())
+    return float(np.sqrt(p * (1 - p)).mean()) ** 2 / (mean * (1 - mean))
+
+
+class Widths(NamedTuple):
+    """Half-widths of an interval at some numbers of labels."""
+
+    neyman: list[float]
+    srs: list[float]  # of a simple random sample, at the predicted accuracy
+
+
+def forecast_widths(
+    view: View,
+    labels: Sequence[int],
+    level: float = 0.95,
+    parameters: neyman.Parameters | None = None,
+    history: History = NO_HISTORY,
+) -> Widths:
+    """Return the half-width of the interval at some numbers of ``labels``, by the model's confidence.
+
+    Raises LabelError if the level is not between 0 and 1, or one of the numbers of labels is not between 1 and N.
+    """
+    check_level(level)
+    for num in labels:
+        if not 0 < num <= view.size:
+            raise LabelError(f"labels={num}: give numbers from 1 to the {view.size} examples of the pool")
+    task = Task(1, parameters or neyman.Parameters(), NO_PREVIOUS, history=history)
+    plan, z = neyman.plan(view, task), normal_quantile(level)
+    share = plan.expected / view.size
+
+    def half(num: int, variance: float) -> float:
+        least = zero_failure_bound(num, level) / 2 if num < view.size else 0.0
+        return max(z * math.sqrt(max(variance, 0.0)), least)
+
+    return Widths(
+        [half(n, _variance(plan, n)) for n in labels],
+        [half(n, share * (1 - share) * (1 / n - 1 / view.size)) for n in labels],
+    )
+
+
+class NumberForecast:
+    """Expected half-widths of the interval of any number, from the model's confidence.
+
+    Parameters
+    ----------
+    pool, parameters, history : as for :func:`forecast_labels`; the parameters serve the number
+    metric : the number
+    asked : chooses the part of it that decides, from numbers and a level
+    """
+
+    def __init__(
+        self,
+        pool: KnownPool,
+        metric: Metric,
+        asked: Callable[[Numbers, float], Estimate],
+        parameters: neyman.Parameters,
+        history: History = NO_HISTORY,
+    ) -> None:
+        task = Task(1, parameters, NO_PREVIOUS, history=history)
+        self.view, self._pool, self._metric, self._asked = pool.view, pool, metric, asked
+        self._plan = neyman.plan(pool.view, task)
+        self.price = 1 + neyman.price_of(task)
+
+    def estimate(self, num: int, level: float) -> Estimate:
+        """Return what ``num`` labels are expected to state."""
+        p, probability = self._plan.failure[0], self._plan.probability_of(num)
+        return self._asked(self._numbers(lambda own: ForeseenEvidence(own, p, probability), p), level)
+
+    def random_sample(self, num: int, level: float) -> Estimate:
+        """Return what a simple random sample of ``num`` labels is expected to state."""
+        p = self._plan.failure[0]
+        return self._asked(self._numbers(lambda own: RandomEvidence(own, p, num), p), level)
+
+    def labels(self, half_width: float, level: float) -> tuple[int, int, int]:
+        """Return the labels for an interval of ± ``half_width``: by neyman, if p is worthless, and at random."""
+        _check(half_width, level)
+
+        def first(expected: Callable[[int, float], Estimate]) -> int:
+            return _first(self.view.size, lambda num: _half(expected(num, level)) <= half_width)
+
+        own, by_srs = first(self.estimate), first(self.random_sample)
+        return own, min(math.ceil(self.price * by_srs), self.view.size), by_srs
+
+    def labels_if_predicted(self, half_width: float, level: float) -> int:
+        """Return the labels for such an interval if the confidence is right where no label is."""
+
+        def is_narrow(num: int) -> bool:
+            found = self.estimate(num, level)
+            second = found.if_predicted
+            return _half(found) <= half_width or (second is not None and _half(second) <= half_width)
+
+        return _first(self.view.size, is_narrow)
+
+    def _numbers(self, evidence: Callable[[Groups], Evidence], p: NDArray[np.float64]) -> Numbers:
+        pool, metric = self._pool, self._metric
+        if metric.judges_confidence:
+            pool.check(metric)
+            groups, linear = pool.groups_for(metric, p)
+            return Numbers(pool, {metric: evidence(groups)}, {} if linear is None else {metric: linear})
+        return Numbers(pool, {key: evidence(pool.groups(key)) for key in (None, *pool.slicings)}, {})
+
+
+def _half(found: Value) -> float:
+    return (found.high - found.low) / 2
+
+
+def _first(size: int, is_enough: Callable[[int], bool]) -> int:
+    """Return the least number of labels that is enough, by halving."""
+    return 1 + bisect_left(range(1, size), True, key=is_enough)
+
+
+def forecast_method(
+    view: View,
+    method: str,
+    half_width: float,
+    level: float = 0.95,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    previous: Previous = NO_PREVIOUS,
+    history: History = NO_HISTORY,
+) -> int:
+    """Return the number of labels that a method takes in one round for an interval of ± ``half_width``.
+
+    Parameters
+    ----------
+    parameters : the method's own
+    previous : labels so far, to which the failure model is fitted
+    history : what is known before the first label
+
+    Raises
+    ------
+    LabelError
+        If ``half_width`` or ``level`` is not between 0 and 1.
+    SpecError
+        If the method draws no random sample.
+    """
+    _check(half_width, level)
+    if view.size == 1:
+        return 1
+    task = Task(1, neyman.Parameters(), previous, history=history)
+    forecast = neyman.foresee(view, task)[0]
+    free = np.delete(forecast.failure, previous.chosen)
+    share = float((free if len(free) else forecast.failure).mean())
+    target = (half_width / normal_quantile(level)) ** 2
+    trial = min(max(round(_labels_of_srs(target, share, view.size)), LEAST_TRIAL), max(view.size // 2, 1))
+    variance = _mean_variance(view, method, trial, dict(parameters or {}), forecast)
+    factor = variance / (1 / trial - 1 / view.size)
+    found = 1 / (target / max(factor, 1e-300) + 1 / view.size)
+    return math.ceil(min(max(found, _without_failures(half_width, level)), view.size))
+
+
+def _mean_variance(view: View, method: str, num: int, parameters: Mapping[str, Any], forecast: Forecast) -> float:
+    """Return the mean variance that a method's design states for some draws of ``num``, their outcomes drawn by p."""
+    rng, variances = np.random.default_rng(0), []
+    for seed in range(TRIALS):
+        drawn = select(view, method, num, seed, **parameters)
+        if drawn.design.reason is not None:
+            raise SpecError(
+                f"--method {method}: {drawn.design.reason}, so the width of its interval cannot be forecast"
+            )
+        failure = (rng.random(num) < forecast.at(drawn.index)).astype(np.float64)
+        variances.append(drawn.design.failure_variance(failure))
+    return float(np.mean(variances))
+
+
+def _check(half_width: float, level: float) -> None:
+    if not 0 < half_width < 1:
+        raise LabelError(f"half_width={half_width}: give a number between 0 and 1, such as 0.02")
+    check_level(level)
+
+
+def _labels_of_srs(variance: float, share: float, size: int) -> float:
+    return 1 / (variance / (share * (1 - share)) + 1 / size)
+
+
+def _without_failures(half_width: float, level: float) -> float:
+    """Return the fewest labels whose interval is ± ``half_width`` if none of them fails."""
+    return math.log((1 - level) / 2) / math.log1p(-2 * half_width) if half_width < 0.5 else 1
+
+
+def _variance(plan: neyman.Plan, num: int) -> float:
+    """Return V at ``num`` labels, N⁻² Σ σ²(1/π - 1)."""
+    p = plan.failure[0]
+    error = p * (1 - p) * (1 / inclusion_probabilities(plan.size, num) - 1)
+    return float(error.sum()) / len(p) ** 2

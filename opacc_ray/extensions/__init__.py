@@ -1,0 +1,56 @@
+"""What stands beside the core: one folder per extension, and the names by which the core finds what they offer.
+
+The core imports no extension. It looks a name up in a :class:`opacc_ray.registry.Registry` when it needs it, so an
+extension costs nothing until then. Packages of other authors register the same way, by entry points of the groups
+``opacc.methods``, ``opacc.designs``, ``opacc.formats``, ``opacc.label_formats``, ``opacc.entries``,
+``opacc.exporters``, ``opacc.commands`` and ``opacc.sections``: ``examples/extension`` shows most of them.
+"""
+
+OFFERS: dict[str, dict[str, str]] = {
+    "methods": {"coverage": "characterize.coverage"},
+    "formats": {
+        "delta": "lakes.delta",
+        "huggingface": "lakes.huggingface",
+        "iceberg": "lakes.iceberg",
+        "lance": "lakes.lance",
+    },
+    "catalogs": {"delta": "lakes.catalogs:UnityTable", "iceberg": "lakes.catalogs:iceberg_table"},
+    "stores": {"gs": "lakes.arrow_store:open_arrow", "abfss": "lakes.arrow_store:open_arrow"},
+    "label_formats": {"cvat": "labelling.cvat", "ground-truth": "labelling.ground_truth"},
+    "entries": {"opacc-signed/1": "evidence.evidence:Signed"},
+    "exporters": {
+        "case": "study.exported_case:export_case",
+        "fiftyone": "labelling.fiftyone_export:export_labels",
+    },
+    "commands": {
+        "fleet": "fleet.commands:fleet",
+        "metrics": "fleet.commands:metrics",
+        "history": "fleet.commands:history",
+        "watch": "fleet.commands:watch",
+        "characterize": "characterize.commands:characterize",
+        "generate": "characterize.commands:generate",
+        "suite": "suites.commands:suite",
+        "regress": "suites.commands:regress",
+        "evidence": "evidence.commands:evidence",
+        "verify": "evidence.commands:verify",
+        "study": "study.commands:study",
+        "drift": "study.commands:drift",
+        "mlflow": "trackers.commands:mlflow",
+        "demo": "demo.commands:demo",
+        "export": "lakes.commands:export",
+        "runs": "outputs.commands:runs",
+        "manifest": "labelling.commands:manifest",
+        "submit": "jobs.commands:submit",
+    },
+    "tables": {"estimates": "lakes.estimates_table:read_estimates"},
+    "sections": {"characterization": "characterize.coverage_page"},
+    "names": {
+        "Discovery": "discovery:Discovery",
+        "characterize": "characterize.characterization:characterize",
+        "discover": "discovery:discover",
+        "load_example": "demo.digits:load_example",
+        "make_suite": "suites.suites:make_suite",
+        "regress": "suites.suites:regress",
+    },
+}
+"""By kind: name -> module below this package, or ``module:attribute``. ``names`` are those of `import opacc_ray`."""

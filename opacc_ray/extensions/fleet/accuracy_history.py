@@ -1,0 +1,186 @@
+"""The runs of an audit and their estimates over time.
+
+Runs of one name may be of different populations, since a filter or a list of classes was changed. Each point names its
+population, and the points of one population are a series of their own.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from opacc_ray.audit.status import read_failure
+from opacc_ray.errors import DataError
+from opacc_ray.estimation.intervals import clipped
+from opacc_ray.extensions.fleet.fleet_documents import AccuracyHistory, HistoryPoint
+from opacc_ray.lake.store_uris import open_store, write_object
+from opacc_ray.metrics.metric import ACCURACY
+from opacc_ray.registry import Registry
+from opacc_ray.report.facts import stated
+from opacc_ray.report.figures import axes, enclosing_ticks, tick_labels, trend
+from opacc_ray.report.page import style
+from opacc_ray.runs.estimate_documents import RESULT, AccuracyEstimate, NumberName, NumberRow, number_rows
+from opacc_ray.runs.identity import Population
+from opacc_ray.runs.run import ESTIMATE, Run
+from opacc_ray.runs.series import runs_of
+from opacc_ray.svg import WIDE, alone, figure, text
+
+HEIGHT, MOST_DATES = 230.0, 5
+"""Pixels of the height of a picture, and most dates along it."""
+
+TABLES = Registry("tables")
+"""Readers of exported tables, by name."""
+
+USUAL_OUTPUTS = ".", "audits"
+"""Folders of runs if no output is given; `opacc run FILE.csv` writes to the second one."""
+
+
+def history_of_runs(name: str, output: str | None = None, number: NumberName = RESULT) -> AccuracyHistory:
+    """Return the last estimate of each run below an output; by default, the first usual output with such a run.
+
+    ``number`` is the one to return of each estimate, by default the accuracy.
+    """
+    output, runs, unread = _find_runs(name, USUAL_OUTPUTS if output is None else (output,))
+    points, waiting, failed, without = list[HistoryPoint](), list[str](), list[str](), list[str]()
+    for run in runs:
+        try:
+            estimate = run.read_estimate()
+        except DataError:
+            unread.append(run.store.uri_of(ESTIMATE))
+            continue
+        if estimate is None:
+            (failed if read_failure(run) and not run.rounds() else waiting).append(run.uri)
+        elif row := number.find(number_rows(estimate)):
+            points.append(point_of(run, estimate, row))
+        else:
+            without.append(run.uri)
+    rest: dict[str, Any] = {"waiting": waiting, "failed": failed, "without": without, "unread": unread}
+    return AccuracyHistory(name=name, source=open_store(output).uri, number=_named(number), points=points, **rest)
+
+
+def _find_runs(name: str, outputs: Sequence[str]) -> tuple[str, list[Run], list[str]]:
+    """Return the first output with runs of an audit, with :func:`runs_of` it; raise DataError without any."""
+    for output in outputs:
+        runs, unread = runs_of(output, name)
+        if runs or unread:
+            return output, runs, unread
+    audit = name.rpartition("-")[0]
+    if audit and any(runs_of(output, audit)[0] for output in outputs):
+        raise DataError(f"{name!r} is not the name of an audit, and {audit!r} is one: give that name, not a run's")
+    places = " or ".join(open_store(place).uri for place in outputs)
+    raise DataError(
+        f"there is no run of {name!r} in {places}; give the name of a spec, and with --output where its runs are"
+    )
+
+
+def _named(number: NumberName) -> str | None:
+    return None if number == RESULT else str(number)
+
+
+def point_of(run: Run, estimate: AccuracyEstimate, row: NumberRow | None = None) -> HistoryPoint:
+    """Return a number of the estimate of a run, by default the accuracy, as a point of a history."""
+    row = row or next(number_rows(estimate))
+    return HistoryPoint(
+        run=run.uri,
+        made=run.header.created,
+        methods=list(dict.fromkeys(item.method for item in estimate.rounds)),
+        model=run.header.model.sha256,
+        pool=run.header.pool.digest,
+        population=Population.of(run.spec),
+        **_number(row.model_dump(), row.by, estimate.measure, estimate.pool_size),
+    )
+
+
+def _number(row: Mapping[str, Any], by: str | None, measure: str, size: int) -> dict[str, Any]:
+    """Return the fields of a point that are those of a number of an estimate."""
+    is_result = (row["metric"], by) == (ACCURACY, None)
+    return {name: row[name] for name in ("low", "high", "level", "n", "design_based")} | {
+        "value": row["unclipped" if is_result else "value"],
+        "pool_size": size if row["size"] is None else row["size"],
+        "measure": measure if row["metric"] == ACCURACY else row["metric"],
+    }
+
+
+def history_in_tables(name: str, tables: str, number: NumberName = RESULT) -> AccuracyHistory:
+    """Return every estimate that `opacc export --to` wrote to tables, or another number of these.
+
+    ``tables`` is their URI, or the address of the Iceberg table. Raises DataError if there is none of that name.
+    """
+    uri, rows, unread = TABLES["estimates"](tables, name)
+    if not rows and not unread:
+        raise DataError(f"there is no estimate of {name!r} in {uri}; `opacc export RUN --to URI` adds them")
+    wanted = [row for row in rows if (row["metric"], row["sliced_by"], row["slice"]) == number]
+    having = {row["estimate"] for row in wanted}
+    without = {row["estimate"]: row["uri"] for row in rows if row["estimate"] not in having}
+    rest: dict[str, Any] = {"without": [*without.values()], "unread": unread}
+    return AccuracyHistory(name=name, source=uri, number=_named(number), points=[*map(_point, wanted)], **rest)
+
+
+def _point(row: Mapping[str, Any]) -> HistoryPoint:
+    """Return the point of a number in the table of estimates."""
+    return HistoryPoint(
+        run=row["uri"],
+        made=row["run_created"].isoformat(timespec="milliseconds"),
+        methods=list(dict.fromkeys(row["methods"].split(", "))),
+        model=row["model_digest"],
+        pool=row["pool_digest"],
+        population=row["stated_for"],
+        **_number(row, row["sliced_by"], row["measure"], row["pool_size"]),
+    )
+
+
+def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:
+    """Return the points of each population, in order of first appearance."""
+    series: dict[str, list[HistoryPoint]] = {}
+    for point in points:
+        series.setdefault(point.population.digest, []).append(point)
+    return [*series.values()]
+
+
+def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
+    """Draw a history to a file or object; return it with that URI.
+
+    Raises
+    ------
+    DataError
+        There is no estimate, or estimates have different measures.
+    """
+    measures = {point.measure for point in history.points}
+    if len(measures) != 1:
+        reason = f"have different measures: {', '.join(sorted(measures))}" if measures else "have no estimate yet"
+        raise DataError(f"the runs of {history.name!r} {reason}, so there is no picture; remove --picture")
+    drawn = str(_drawn(history.points, f"{history.number or 'Accuracy'} over time"))
+    sheet = f"<style>{style('figure.css')}svg {{ background: var(--paper); }}</style>"  # it adapts to light and dark
+    written = write_object(uri, alone(drawn.replace("<title ", f"{sheet}<title ", 1)).encode())
+    return history.model_copy(update={"picture": written})
+
+
+def _drawn(points: Sequence[HistoryPoint], title: str) -> Markup:
+    """Draw numbers over time: one line per population, whose first point has a number if there are several."""
+    times, measure = [point.time for point in points], points[0].measure
+    marks = enclosing_ticks([v for point in points for v in (point.low, point.high)], 5)
+    first, last = times[0], max(times[-1], times[0] + 1)
+    margin = (last - first) * 0.04
+    span, labels = (first - margin, last + margin), tick_labels(marks, measure)
+    x, y, parts = axes((WIDE, HEIGHT), span, _dates(times), marks, labels)
+    all_series = series_of(points)
+    for place, series in enumerate(all_series, start=1):
+        parts += trend([(x(point.time), point) for point in series], y, 4.5)
+        if len(all_series) > 1:
+            parts.append(text(x(series[0].time) - 10, y(clipped(series[0])) + 4, str(place), "tick", "end"))
+    return figure("history", title, texts_of(points), (WIDE, HEIGHT), parts)
+
+
+def texts_of(points: Sequence[HistoryPoint]) -> str:
+    """Return the points of a picture for those who do not see it."""
+    return "; ".join(f"{point.made[:10]}: {', '.join(stated(point, point.measure))}" for point in points)
+
+
+def _dates(times: Sequence[float]) -> list[tuple[float, str]]:
+    """Return dates along the axis, each with its text."""
+    first, last = times[0], times[-1]
+    num = max(2, min(MOST_DATES, len(set(times)))) if last > first else 1
+    places = [first + (last - first) * place / max(num - 1, 1) for place in range(num)]
+    form = "%Y-%m-%d" if last - first >= 2 * 86400 or num == 1 else "%m-%d %H:%M"
+    return [(time, datetime.fromtimestamp(time, UTC).strftime(form)) for time in places]

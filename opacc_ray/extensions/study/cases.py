@@ -1,0 +1,274 @@
+"""Read cases, pools whose outcomes are all known, from .npz, Parquet or CSV.
+
+Columns are those of :mod:`opacc_ray.lake.case_files`. The first of these that exists defines the outcome:
+
+    outcome, correct      1 or 0, true or false, pass or fail, or a score in [0, 1]
+    squared_error         of a regression: outcome = 1 - squared_error / scale², not below 0
+    label                 class: outcome = (prediction == label); both are numbers, or both are names
+    target                value: squared_error = (prediction - target)²
+
+Shuffled features are put in a random order, always the same one. Any column that says nothing of the truth can name
+slices. Workers get the URI of the file with a digest, and each reads it once.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, meant, shown
+from opacc_ray.extensions.study.study_spec import CaseSpec, Subpools
+from opacc_ray.lake.case_files import (
+    ALIASES,
+    OUTCOMES,
+    READERS,
+    UNKNOWN,
+    Table,
+    are_numbers,
+    open_table,
+    pool_of,
+    real_numbers,
+    suffix_of,
+)
+from opacc_ray.lake.store_uris import absolute, open_store
+from opacc_ray.neurons.criteria import Criterion
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.pool import FEATURES, Pool
+
+MOST_CLASSES = 9999  # largest number of a class
+
+WORDS = {"pass": 1.0, "true": 1.0, "correct": 1.0, "fail": 0.0, "false": 0.0, "incorrect": 0.0}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The file of a case, and how its columns are read."""
+
+    name: str
+    uri: str
+    columns: tuple[tuple[str, str], ...] = ()  # (field, column) as given by the user
+    error_scale: float | None = None
+    digest: str | None = None  # sha256 of the file
+    shuffle: tuple[str, ...] = ()  # features to put in random order
+    slices: tuple[str, ...] = ()  # columns that name slices
+    coverage: str | None = None  # criterion to compute from the layers, where no column has it
+    subpool: tuple[int, int] | None = None  # size and number of a pool drawn from the case; None: all of it
+    drawn_from: str | None = None  # name of that case
+
+
+class Case(NamedTuple):
+    """A pool in memory with its truth."""
+
+    source: Source
+    view: View
+    outcome: NDArray[np.float64]  # (N,)
+    outcome_rule: str  # rule that defined the outcomes
+    truth: NDArray[np.int64] | None = None  # (N,) true classes, as `prediction` numbers them; None: they are not known
+    classes: tuple[str, ...] = ()  # their names
+
+
+def find_cases(
+    specs: Sequence[CaseSpec],
+    columns: Mapping[str, str] = MappingProxyType({}),
+    error_scale: float | None = None,
+    shuffle: Sequence[str] = (),
+    slices: Sequence[str] = (),
+    coverage: str | None = None,
+    subpools: Subpools | None = None,
+) -> list[Source]:
+    """Return the files of all cases; their own columns, scale and coverage replace those of the study.
+
+    With ``subpools``, each case is replaced by them.
+
+    Raises DataError if a folder has no cases, a field does not exist, or two cases have the same name.
+    """
+    found = []
+    for spec in specs:
+        mapping = dict(columns if spec.columns is None else spec.columns)
+        _check_fields(mapping)
+        scale = error_scale if spec.error_scale is None else spec.error_scale
+        uris = files_of(spec.path)
+        for uri in uris:
+            name = spec.name_of(uri, is_alone=len(uris) == 1)
+            mapped, criterion = tuple(sorted(mapping.items())), spec.coverage or coverage
+            whole = Source(name, uri, mapped, scale, None, tuple(shuffle), tuple(slices), criterion)
+            found += _subpools(whole, subpools)
+    names = [source.name for source in found]
+    twice = next((source for source in found if names.count(source.name) > 1), None)
+    if twice:
+        raise DataError(f"two cases are called {twice.name!r} (one is {twice.uri}); name them in a spec")
+    return found
+
+
+def _subpools(whole: Source, wanted: Subpools | None) -> list[Source]:
+    if wanted is None:
+        return [whole]
+    return [
+        replace(whole, name=f"{whole.name}~{number}", subpool=(wanted.size, number), drawn_from=whole.name)
+        for number in range(1, wanted.number + 1)
+    ]
+
+
+def read_case(source: Source) -> Case:
+    """Read one file; raises DataError if it is not readable, has no outcome, or has changed since its digest."""
+    try:
+        table, digest = open_table(source.uri, dict(source.columns))
+        if source.digest not in (None, digest):
+            raise DataError("it has changed since the study began; start it again")
+        outcome, rule = _outcome(table, source.error_scale)
+        if source.subpool is not None:
+            table, outcome = _drawn(table, outcome, *source.subpool)
+        truth, classes = _classes(table)
+        pool = pool_of(table, slices={name: table.slice_column(name) for name in source.slices})
+        pool = _shuffled(pool, source.shuffle) if source.shuffle else pool
+        if source.coverage is not None and pool.coverage is None:
+            pool = _covered(pool, source.coverage)
+        if len(outcome) != pool.size:
+            raise DataError(f"there are {len(outcome)} outcomes and {pool.size} examples")
+    except DataError as error:
+        raise DataError(f"case {source.name} ({source.uri}): {error}") from None
+    known = truth is not None and np.array_equal(outcome, pool.prediction == truth)
+    return Case(replace(source, digest=digest), view_of(pool), outcome, rule, truth if known else None, classes)
+
+
+def _drawn(table: Table, outcome: NDArray[np.float64], size: int, number: int) -> tuple[Table, NDArray[np.float64]]:
+    """Return a pool of ``size`` random examples, the same ones for the same number."""
+    if size >= len(outcome):
+        raise DataError(f"subpools of {size} examples: it holds {len(outcome)}; give a smaller size")
+    rows = np.sort(np.random.default_rng((size, number)).choice(len(outcome), size, replace=False))
+    return table.take(rows, len(outcome)), outcome[rows]
+
+
+def _shuffled(pool: Pool, names: Sequence[str]) -> Pool:
+    """Return the pool with some features in a random order."""
+    pool = pool.share()
+    for number, name in enumerate(names):
+        if name not in FEATURES or getattr(pool, name) is None:
+            raise DataError(f"shuffle: it has no feature {name}; give one that it has")
+        setattr(pool, name, getattr(pool, name)[np.random.default_rng(number).permutation(pool.size)])
+    return pool
+
+
+def _covered(pool: Pool, criterion: str) -> Pool:
+    """Return the pool with its coverage by a criterion over the layers that it has."""
+    layers = [values for values in (pool.hidden, pool.output) if values is not None]
+    if not layers:
+        raise DataError(f"coverage {criterion} is computed from the hidden and the output layer, and it has neither")
+    pool = pool.share()
+    pool.coverage = Criterion.parse(criterion).bits(layers)
+    return pool
+
+
+def _classes(table: Table) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """Return true classes (N,) as the pool numbers its predictions, and the names of all; None if they are unknown."""
+    prediction, label = table.get("prediction"), table.get("label")
+    if prediction is None or label is None:
+        return None, ()
+    if are_numbers(prediction):
+        found = label.astype(np.float64) if are_numbers(label) else np.array([-1.0])
+        last = max(found.max(), prediction.max())
+        if not np.array_equal(found, np.rint(found)) or min(found.min(), prediction.min()) < 0 or last > MOST_CLASSES:
+            return None, ()
+        return found.astype(np.int64), tuple(map(str, range(int(last) + 1)))
+    predicted = np.unique(prediction.astype(str))
+    names = [*predicted, *np.setdiff1d(label.astype(str), predicted)]
+    number = {name: place for place, name in enumerate(names)}
+    return np.array([number[name] for name in label.astype(str)]), tuple(map(str, names))
+
+
+def _outcome(table: Table, error_scale: float | None) -> tuple[NDArray[np.float64], str]:
+    """Return outcomes (N,) in [0, 1], and the rule that defined them."""
+    given = {name: values for name in OUTCOMES if (values := table.get(name)) is not None}
+    prediction = table.get("prediction")
+    if "outcome" in given:
+        return _checked(_numbers(given["outcome"])), "as given"
+    if "squared_error" in given:
+        return _score(real_numbers("squared_error", given["squared_error"]), error_scale)
+    for name in ("label", "target"):
+        if prediction is not None and name in given and given[name].shape != prediction.shape:
+            found = f"{name} has the shape {given[name].shape} and prediction {prediction.shape}"
+            raise DataError(f"{found}; give one of each per example: (N,)")
+    if prediction is not None and "label" in given:
+        return _agreement(prediction, given["label"]), "prediction == label"
+    if prediction is not None and "target" in given:
+        error = real_numbers("prediction", prediction) - real_numbers("target", given["target"])
+        return _score(error**2, error_scale)
+    raise DataError(
+        f"it has no outcome; give outcome, correct or squared_error, or label or target next to prediction "
+        f"(its columns are {', '.join(table.names)}), or name its column under columns"
+    )
+
+
+def _agreement(prediction: NDArray[Any], label: NDArray[Any]) -> NDArray[np.float64]:
+    """Return 1 where prediction and label are the same class, (N,); raise DataError for missing or mixed ones."""
+    _refuse_missing("prediction", prediction, frozenset())
+    _refuse_missing("label", label, UNKNOWN.difference(map(str, prediction.ravel().tolist())))
+    if are_numbers(prediction) == are_numbers(label):
+        return np.asarray(prediction == label, dtype=np.float64)
+    first = [shown(values.ravel().tolist()[0]) for values in (prediction, label)]
+    raise DataError(
+        f"prediction is {first[0]} and label {first[1]} in row 1, and a number never equals a name; "
+        "give both as numbers, or both as names"
+    )
+
+
+def _refuse_missing(name: str, values: NDArray[Any], unknown: Collection[str]) -> None:
+    """Raise DataError for the first cell that is empty, NaN, null or one of the ``unknown`` texts."""
+    for row, value in enumerate(values.ravel().tolist(), start=1):
+        if value is None or value != value or str(value).strip().lower() in ("", *unknown):
+            raise DataError(
+                f"{name} of row {row} is {shown(value)}, so whether the prediction is right is not known; "
+                "fill it in, or remove such rows"
+            )
+
+
+def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    words = np.array([str(value).strip().lower() for value in values])
+    wrong = np.flatnonzero(~np.isin(words, list(WORDS)))
+    if len(wrong):
+        raise DataError(f"outcome {str(values[wrong[0]])!r} of row {wrong[0] + 1} is not one of {', '.join(WORDS)}")
+    return np.array([WORDS[word] for word in words])
+
+
+def _score(error: NDArray[np.float64], error_scale: float | None) -> tuple[NDArray[np.float64], str]:
+    largest = float(np.sqrt(error.max(initial=0)))
+    scale = largest if error_scale is None else error_scale
+    why = ", the largest error" if error_scale is None else ""
+    score = np.maximum(1 - error / scale**2, 0) if scale else np.ones(len(error))
+    return _checked(score), f"1 - (error / {scale:.6g})², not below 0{why}"
+
+
+def _checked(outcome: NDArray[np.float64]) -> NDArray[np.float64]:
+    if outcome.ndim != 1:
+        raise DataError(f"the outcomes have shape {outcome.shape}; give one per example: (N,)")
+    bad = np.flatnonzero(~((outcome >= 0) & (outcome <= 1)))
+    if len(bad):
+        raise DataError(f"outcome {outcome[bad[0]]} of row {bad[0] + 1} is not in [0, 1]")
+    return outcome
+
+
+def files_of(path: str) -> list[str]:
+    """Return the URI of a file, or those of a folder's cases."""
+    if suffix_of(path) in READERS:
+        return [absolute(path)]
+    store = open_store(path)
+    entries, oddities, _ = store.survey()
+    links = [key for key, kind in oddities if suffix_of(key) in READERS]
+    if links:
+        raise DataError(f"{store.uri_of(links[0])} is no file but a {dict(oddities)[links[0]]}; name the case itself")
+    found = [store.uri_of(entry.key) for entry in entries if suffix_of(entry.key) in READERS]
+    if not found:
+        raise DataError(f"there is no case at {store.uri}; give a .npz, .csv or .parquet file, or a folder of them")
+    return found
+
+
+def _check_fields(columns: Collection[str]) -> None:
+    for field in columns:
+        if field not in ALIASES:
+            hint = meant(field, ALIASES, f"fields are {', '.join(ALIASES)}")
+            raise DataError(f"columns: there is no field {field!r}; {hint}")

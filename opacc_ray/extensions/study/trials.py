@@ -1,0 +1,407 @@
+"""Run the repetitions of a study, in blocks of one method at one budget on one case, and define what they estimate.
+
+Every repetition has its own seed, derived from the study's seed and its place in the study. So its result does not
+depend on the worker, the time or the blocks, and `opacc.select` can reproduce it alone.
+
+They estimate a metric of the whole pool, or of each slice. The yardstick is a simple random sample without replacement
+of n labels whose examples are put in strata afterwards: the examples predicted as a class are counted, so their number
+is known. To first order, its error is the mean over the sample of
+
+    u_i = N · [ ∂g/∂TP · (tp_i - TP/P) if i is predicted as the class, else ∂g/∂FN · (fn_i - FN/(M - P)) ]
+
+so the variance is S²(u) · (1/n - 1/N). An average over classes has the mean of their u. For the accuracy of a slice,
+u_i is N/M · (y_i - θ) in the slice and 0 elsewhere; for that of the pool, it is y_i - θ, and the variance is exact.
+
+Legend: N pool, M slice, y outcome, g the metric, TP and FN true positives and false negatives, P predicted as the
+class.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.estimation.estimate import estimate_outcomes
+from opacc_ray.estimation.numbers import KnownPool, numbers_of
+from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.sample import join
+from opacc_ray.extensions.study.cases import Case, Source, read_case
+from opacc_ray.extensions.study.peers import PEERS
+from opacc_ray.extensions.study.peers.peer import Positives, Question, weight_of
+from opacc_ray.extensions.study.study_spec import ITSELF, MethodSpec
+from opacc_ray.metrics.metric import ACCURACY, AVERAGES, Function, Metric, Parts, parse_metric
+from opacc_ray.neurons.sections import EqualCount, Histogram, equal_count, part_codes, part_counts, relative_entropy
+from opacc_ray.samplers import parse_parameters
+from opacc_ray.samplers.select import select
+from opacc_ray.selection import Outcome, Selection, is_binary
+from opacc_ray.slices import CROSSING, Slicing
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+ALL = ""
+"""Name of the whole pool among slices."""
+
+_STEP = 1e-4
+"""Of a derivative, in examples."""
+
+
+class Target(NamedTuple):
+    """The number, or the numbers, that a study estimates."""
+
+    name: str = ACCURACY  # of the metric
+    by: str | None = None  # name of the slices
+
+    @property
+    def metric(self) -> Metric:
+        return parse_metric(self.name)
+
+    @property
+    def is_accuracy(self) -> bool:
+        """Whether it is the accuracy of the whole pool."""
+        return self == Target()
+
+    def __str__(self) -> str:
+        return self.name if self.by is None else f"{self.name} by {self.by}"
+
+
+class Truth(NamedTuple):
+    """A true number of a case, and how precise a simple random sample is."""
+
+    size: int  # N
+    value: float  # θ
+    variance: float  # S² of u
+    binary: bool  # whether the case's outcomes are 0 or 1
+
+
+def srs_deviation(size: int, variance: float, n: float) -> float:
+    """Return s, the standard deviation of the estimate by a simple random sample without replacement."""
+    return math.sqrt(variance * (1 / n - 1 / size))
+
+
+def truth_of(outcome: Outcome) -> Truth:
+    """Return the accuracy of outcomes (N,)."""
+    variance = float(outcome.var(ddof=1)) if len(outcome) > 1 else 0.0
+    return Truth(len(outcome), float(outcome.mean()), variance, is_binary(outcome))
+
+
+def truths_of(case: Case, target: Target) -> dict[str, Truth]:
+    """Return the true numbers of a case by slice; raises DataError if it has no such number."""
+    if target.is_accuracy:
+        return {ALL: truth_of(case.outcome)}
+    slicing, size, found = slices_of(case, target), case.view.size, {}
+    for number, name in enumerate(slicing.names):
+        inside = slicing.codes == number
+        value, effect = _accuracy(case.outcome[inside]) if target.name == ACCURACY else _metric(case, target, inside)
+        variance = size**2 * float(effect @ effect) / max(size - 1, 1)
+        found[name] = Truth(size, value, variance, is_binary(case.outcome))
+    return found
+
+
+def slices_of(case: Case, target: Target) -> Slicing:
+    """Return the slices of a case; one of all examples where none are asked for."""
+    if target.by is None:
+        return Slicing((ALL,), np.zeros(case.view.size, dtype=np.int32))
+    by = target.by
+    return case.view.once("study slices", by, lambda: case.view.slicing(by))
+
+
+def class_of(case: Case, metric: Metric) -> int:
+    """Return the class of a metric, 0 .. C - 1: with two classes the second by default.
+
+    Raises
+    ------
+    DataError
+        The true classes of the case are not known, or it has no such class.
+    """
+    if case.truth is None:
+        raise DataError(f"case {case.source.name}: {metric} needs true classes; give label next to prediction")
+    if metric.positive is None and len(case.classes) == 2:
+        return 1
+    if metric.positive not in case.classes:
+        shown = ", ".join(case.classes[:10])
+        raise DataError(f"case {case.source.name}: {metric} names none of its classes ({shown}); write METRIC@CLASS")
+    return case.classes.index(metric.positive)
+
+
+def _accuracy(outcome: Outcome) -> tuple[float, Array]:
+    """Return the mean of outcomes (M,), and u/N of each (M,)."""
+    return float(outcome.mean()), (outcome - outcome.mean()) / len(outcome)
+
+
+def _metric(case: Case, target: Target, inside: NDArray[np.bool_]) -> tuple[float, Array]:
+    """Return a metric of the examples ``inside`` (N,), and u/N of each (M,)."""
+    metric = target.metric
+    averaged = metric.name in AVERAGES
+    positive = [class_of(case, Metric(metric.name, name)) for name in case.classes] if averaged else None
+    positive = [class_of(case, metric)] if positive is None else positive
+    assert case.truth is not None
+    truth, predicted = case.truth[inside], predicted_of(case)[inside]
+    present = [c for c in positive if not averaged or (truth == c).any() or (predicted == c).any()]
+    found = [_of_class(metric.function, truth == c, predicted == c) for c in present]
+    return float(np.mean([value for value, _ in found])), np.mean([effect for _, effect in found], axis=0)
+
+
+def _of_class(g: Function, truth: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> tuple[float, Array]:
+    """Return g, and u/N of each example, for one class against the rest, both (M,)."""
+    size = Parts(int(predicted.sum()), int((~predicted).sum()))
+    hit, missed = truth & predicted, truth & ~predicted
+    tp, fn = float(hit.sum()), float(missed.sum())
+    by_tp, by_fn = (
+        float(g(tp + a, fn + b, size) - g(tp - a, fn - b, size)) / (2 * _STEP) for a, b in ((_STEP, 0.0), (0.0, _STEP))
+    )
+    inside = hit - tp / max(size.inside, 1)
+    outside = missed - fn / max(size.outside, 1)
+    return float(g(tp, fn, size)), np.where(predicted, by_tp * inside, by_fn * outside)
+
+
+def predicted_of(case: Case) -> Codes:
+    """Return the predicted class of each example, (N,)."""
+    return case.view.once("study classes", None, lambda: case.view.column("prediction").astype(np.int64))
+
+
+# -- estimates -----------------------------------------------------------------------------------------------------
+
+
+def serving(method: str, given: Mapping[str, Any], case: Case, target: Target) -> dict[str, Any]:
+    """Return the parameters of a method: one that can draw for a number draws for the target, unless it is told not to.
+
+    This is the only place that knows of the parameter ``serve``.
+    """
+    known = {item.name for item in fields(parse_parameters(method, given))}
+    if target.is_accuracy or "serve" not in known or "serve" in given:
+        return dict(given)
+    metric = target.metric
+    one_class = metric.name not in (ACCURACY, *AVERAGES)
+    number = f"{metric.name}@{class_of(case, metric)}" if one_class else metric.name
+    return dict(given) | {"serve": [number if target.by is None else target.by]}
+
+
+def estimates(
+    case: Case,
+    target: Target,
+    rounds: tuple[list[Selection], list[Outcome]],
+    level: float,
+) -> dict[str, Estimate]:
+    """Return the estimate of each slice from the selections and outcomes of all rounds."""
+    selections, outcomes = rounds
+    if target.is_accuracy:
+        return {ALL: estimate_outcomes(selections, outcomes, level, pool=case.view)}
+    index = np.concatenate([chosen.index for chosen in selections])
+    truth = None if case.truth is None else case.truth[index]
+    predicted = np.zeros(case.view.size, dtype=np.int64) if case.truth is None else predicted_of(case)
+    slicings = {} if target.by is None else {target.by: slices_of(case, target)}
+    pool = KnownPool(case.view, predicted, case.classes or ("all",), slicings)
+    numbers = numbers_of(pool, join(selections, outcomes, truth=truth), [target.metric])
+    if target.by is not None:
+        return numbers.by(target.metric, target.by, level)
+    return {ALL: numbers.estimate(target.metric, level)}
+
+
+SECTIONS = 20  # of each neuron of the output layer, for its divergence
+
+BLOCK_SIZE = 100  # repetitions per block: the unit of parallel work and of resume
+
+
+class Trial(NamedTuple):
+    """The result of one repetition."""
+
+    value: float
+    low: float
+    high: float
+    draws: int  # an example drawn twice counts twice
+    labels: int  # distinct examples
+    failures: float  # among them
+    seconds: float  # to choose, all rounds
+    interval: str
+    design_based: bool
+    slice: str = ALL  # whose number it is
+    kl: float | None = None  # KL divergence of the output layer from the pool's; None: it was not asked for
+
+
+class Cell(NamedTuple):
+    """One method at one budget on one case."""
+
+    source: Source
+    method: MethodSpec
+    budget: int | None  # None: the method stops by itself
+    seed: int
+    level: float
+    repetitions: int
+    target: Target = Target()
+    divergence: bool = False  # whether to measure the KL divergence of the output layer
+
+    def __str__(self) -> str:
+        return f"case {self.source.name}, method {self.method.name}, budget {self.budget or ITSELF}"
+
+    @property
+    def key(self) -> str:
+        """Digest of what decides a repetition: the code, the content of the case, the method and its place."""
+        facts: list[Any] = [code_digest(), *self._place, self.level, self.source.digest, self.source.columns]
+        facts += [self.source.error_scale, *self.source.shuffle, *self.target, self.divergence]
+        facts += [self.source.coverage, self.source.subpool]
+        return hashlib.blake2b(json.dumps(facts).encode(), digest_size=12).hexdigest()
+
+    @property
+    def _place(self) -> list[str | int | None]:
+        return [self.seed, self.source.name, self.method.design, self.budget]
+
+    def seed_of(self, repetition: int) -> int:
+        """Return the seed for `opacc.select`, in [0, 2^63)."""
+        text = json.dumps([*self._place, repetition]).encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
+
+    def blocks(self) -> "Iterator[Block]":
+        for start in range(0, self.repetitions, BLOCK_SIZE):
+            yield Block(self, start, min(start + BLOCK_SIZE, self.repetitions))
+
+
+@cache
+def code_digest(package: Path = Path(__file__).parents[2]) -> str:
+    """Return the digest of the package's code, which changes with any of its lines."""
+    digest = hashlib.blake2b(digest_size=12)
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+class Block(NamedTuple):
+    """Repetitions ``start`` up to ``stop`` of a cell."""
+
+    cell: Cell
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"{self.cell}, repetitions {self.start} to {self.stop - 1}"
+
+    @property
+    def key(self) -> str:
+        """Key under which the block's trials are stored."""
+        return f"blocks/{self.cell.key}/{self.start:07d}-{self.stop:07d}.json"
+
+
+def run_block(block: Block) -> list[Trial]:
+    """Run all repetitions of a block, in their order, a trial for each slice; an error names case, method and seed."""
+    case = _case(block.cell.source)
+    return [
+        trial for repetition in range(block.start, block.stop) for trial in _run_named(case, block.cell, repetition)
+    ]
+
+
+def _run_named(case: Case, cell: Cell, repetition: int) -> list[Trial]:
+    seed = cell.seed_of(repetition)
+    place = f"{cell}, repetition {repetition} (seed {seed})"
+    try:
+        return _run(case, cell, seed)
+    except OpaccError as error:
+        raise type(error)(f"{place}: {error}") from None
+    except Exception as error:
+        raise OpaccError(f"{place}: {type(error).__name__}: {error}") from error
+
+
+def _run(case: Case, cell: Cell, seed: int) -> list[Trial]:
+    """Choose, look the outcomes up, and choose again until the budget is spent; then estimate."""
+    method = cell.method
+    if method.method in PEERS:
+        return _run_peer(case, cell, seed)
+    parameters = serving(method.method, method.parameters, case, cell.target)
+    rounds: list[tuple[Selection, Outcome]] = []
+    seconds = 0.0
+    for size in method.batches(cell.budget):
+        begun = time.perf_counter()
+        chosen = select(case.view, method.method, size, seed, previous=rounds, **parameters)
+        seconds += time.perf_counter() - begun
+        rounds.append((chosen, case.outcome[chosen.index]))
+    selections, outcomes = [chosen for chosen, _ in rounds], [outcome for _, outcome in rounds]
+    found = estimates(case, cell.target, (selections, outcomes), cell.level)
+    index = np.concatenate([chosen.index for chosen in selections])
+    counts, kl = (*_counts(case, index), seconds), divergence(case, index) if cell.divergence else None
+    return [
+        Trial(one.value, one.low, one.high, *counts, one.method, one.design_based, name, kl)
+        for name, one in found.items()
+    ]
+
+
+def _run_peer(case: Case, cell: Cell, seed: int) -> list[Trial]:
+    """Draw and estimate by a peer; the whole is timed as one choice."""
+    assert cell.budget is not None, "no peer stops by itself"
+    asked = question(case, cell.target)
+    begun = time.perf_counter()
+    found = PEERS[cell.method.method].estimate(asked, cell.budget, np.random.default_rng(seed), cell.level)
+    counts = *_counts(case, found.chosen), time.perf_counter() - begun
+    kl = divergence(case, found.chosen) if cell.divergence else None
+    values, lows, highs = (np.atleast_1d(own).tolist() for own in found[:3])
+    rows = zip(slices_of(case, cell.target).names, values, lows, highs, strict=True)
+    return [Trial(value, low, high, *counts, "of the peer", True, name, kl) for name, value, low, high in rows]
+
+
+def _counts(case: Case, index: NDArray[np.int64]) -> tuple[int, int, float]:
+    """Return the number of draws, of distinct examples, and of failures among these."""
+    labels = np.unique(index)
+    return len(index), len(labels), float((1 - case.outcome[labels]).sum())
+
+
+def divergence(case: Case, index: NDArray[np.int64]) -> float:
+    """Return KL(P_S || P_T) of the output layer, as DeepReduce measures it (Formula 1), for the chosen examples."""
+    sections, share = _sections(case.source)
+    codes = case.view.take(part_codes, np.unique(index), (sections,))  # (n, C)
+    counts = np.stack([np.bincount(neuron, minlength=sections.num) for neuron in codes.T])
+    return relative_entropy(share, counts)
+
+
+@lru_cache(maxsize=2)
+def _sections(source: Source) -> tuple[EqualCount, NDArray[np.float64]]:
+    """Return DeepReduce's sections of the output layer of a case, and the shares of the pool in them."""
+    view = _case(source).view
+    sections = equal_count(view, "output", SECTIONS)
+    return sections, Histogram((sections,), view.total(part_counts, sections)).share
+
+
+_case = lru_cache(maxsize=2)(read_case)  # once per worker, and kept for the next blocks
+
+
+def encode(trials: list[Trial]) -> bytes:
+    """Encode the trials as JSON, column by column."""
+    return json.dumps({name: [getattr(trial, name) for trial in trials] for name in Trial._fields}).encode()
+
+
+def decode(data: bytes) -> list[Trial]:
+    """Restore the trials that :func:`encode` was given."""
+    columns = json.loads(data)
+    return [Trial(*row) for row in zip(*(columns[name] for name in Trial._fields), strict=True)]
+
+
+# -- what the methods of others may read of a case ----------------------------------------------------------------
+
+
+def question(case: Case, target: Target) -> Question:
+    """Return what peers may read of a case, made once."""
+    return case.view.once("study question", target, lambda: _question(case, target))
+
+
+def _question(case: Case, target: Target) -> Question:
+    confidence = np.clip(case.view.column("confidence"), 0, 1)
+    names = [] if target.by is None else [name.strip() for name in target.by.split(CROSSING)]
+    slices = tuple(case.view.slicing(name) for name in names)
+    alpha = weight_of(target.name)
+    positives = None if alpha is None else _positives(case, target, confidence, alpha)
+    return Question(confidence, case.outcome, positives, slices)
+
+
+def _positives(case: Case, target: Target, confidence: np.ndarray, alpha: float) -> Positives:
+    """Return one class against the rest; what the confidence leaves is shared equally by the other classes."""
+    c = class_of(case, target.metric)
+    assert case.truth is not None
+    predicted = predicted_of(case) == c
+    probability = np.where(predicted, confidence, (1 - confidence) / max(len(case.classes) - 1, 1))
+    return Positives(predicted.astype(np.float64), probability, (case.truth == c).astype(np.float64), alpha)

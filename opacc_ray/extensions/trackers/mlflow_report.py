@@ -1,0 +1,206 @@
+"""Log the numbers of a report to MLflow.
+
+Logged are ``value``, ``low``, ``high``, ``effective_sample_size`` and ``n``, the metrics of the spec, the accuracy of
+classes and slices with enough labels, what identifies the audit and its verdict, and the files. Numbers have the number
+of labels as their step. A report of the same run goes to the same run of MLflow again. MLflow also gets the
+pool as a dataset, and from version 3 on the audited model as a logged model.
+
+MLflow reads its own environment variables: MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME.
+"""
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from opacc_ray.documents import Document, format_field
+from opacc_ray.errors import DataError, StorageError, shortened
+from opacc_ray.estimation.intervals import clipped
+from opacc_ray.lake.redaction import redacted
+from opacc_ray.packages import require
+from opacc_ray.report.report_documents import RunReport
+from opacc_ray.report.run_report import DOCUMENT, PAGE, SUMMARY
+from opacc_ray.report.sentences import lowest_first
+from opacc_ray.runs.identity import Population
+from opacc_ray.runs.run import Run
+
+PREFIX = "opacc/"
+"""Prefix of the names of numbers."""
+
+MOST_PARTS, MOST_CHARACTERS = 100, 200
+"""Most classes or slices of a table, the lowest first, and most characters of a name or a parameter."""
+
+
+class LoggedReport(Document):
+    """A report that was logged to MLflow."""
+
+    format: Literal["opacc-mlflow/1"] = format_field("opacc-mlflow/1")
+    run: str = Field(description="URI of the run")
+    id: str = Field(description="id of the run of MLflow")
+    tracking_uri: str = Field(description="where MLflow keeps it")
+
+
+def log_report(run: Run, out: str | None = None) -> LoggedReport:
+    """Log the report that was written of a run, or into the folder ``out``.
+
+    Raises DataError without a report, SpecError without MLflow, StorageError if MLflow refuses the report.
+    """
+    folder = run.results(out)
+    files = {name: folder.read_if_there(name) for name in (PAGE, DOCUMENT, SUMMARY)}
+    kept = {name: data for name, data in files.items() if data is not None}
+    if len(kept) < len(files):
+        raise DataError(f"there is no report in {folder.uri}; run `opacc report` first")
+    report = RunReport.from_bytes(kept[DOCUMENT], folder.uri_of(DOCUMENT))
+    require("a tracker", "mlflow")
+    import mlflow
+
+    uri = redacted(mlflow.get_tracking_uri())
+    try:
+        return LoggedReport(run=run.uri, id=_logged(report, kept), tracking_uri=uri)
+    except Exception as error:  # whatever it raises, of its server or its version
+        reason = redacted(shortened(str(error))) or "no reason given"
+        raise StorageError(f"MLflow at {uri} refused the report ({type(error).__name__}): {reason}") from error
+
+
+def metrics_of(report: RunReport) -> dict[str, float]:
+    """Return the numbers to log, by names that MLflow allows; none without labels."""
+    estimate = report.estimate
+    if estimate is None:
+        return {}
+    found: dict[str, float] = {"value": clipped(estimate), "low": estimate.low, "high": estimate.high, "n": estimate.n}
+    if estimate.srs.effective_size is not None:
+        found["effective_sample_size"] = estimate.srs.effective_size
+    for name, own in estimate.metrics.items():
+        found[name.replace("@", "/")] = clipped(own)
+    for table in [*estimate.by_slice, *report.tables]:
+        told = [(name, part) for name, part in lowest_first(table) if part.tells]
+        for name, part in told[:MOST_PARTS]:
+            found.setdefault(f"{table.metric.replace('@', '/')}/{table.by}/{name}", clipped(part))
+    return {f"{PREFIX}{_allowed(name)}": float(number) for name, number in found.items()}
+
+
+def _allowed(name: str) -> str:
+    """Return a name of letters, digits and the signs that MLflow allows, without empty parts of its path."""
+    parts = re.sub(r"[^\w\-. :/]", "_", name, flags=re.ASCII).split("/")
+    return "/".join(part.strip(". ") or "_" for part in parts)[:MOST_CHARACTERS]
+
+
+def params_of(report: RunReport) -> dict[str, str]:
+    """Return what the audit is about; it stays the same from one report of a run to the next."""
+    spec = report.header.spec
+    found = {
+        "name": spec.name,
+        "pool": spec.pool.uri,
+        "pool_format": spec.pool.format,
+        "pool_size": str(report.pool_size),
+        "model": spec.model.factory or spec.model.program or spec.model.function or "",
+        "weights": spec.model.weights or "",
+        "task": spec.model.task,
+        "method": spec.sample.method,
+        "seed": str(spec.seed),
+    }
+    return {f"{PREFIX}{name}": redacted(text)[:MOST_CHARACTERS] for name, text in found.items() if text}
+
+
+def key_of(report: RunReport) -> str:
+    """Return a digest of the run, by which its run of MLflow is found again."""
+    return hashlib.sha256(report.run.encode()).hexdigest()[:32]
+
+
+def settings_of(report: RunReport) -> dict[str, str]:
+    """Return what identifies the run and the labels, and what the report decides."""
+    header, estimate = report.header, report.estimate
+    found = {
+        "key": key_of(report),
+        "run": report.run,
+        "run_digest": header.digest or "",
+        "weights_sha256": header.model.sha256 or "",
+        "pool_digest": header.pool.digest,
+        "population": Population.of(header.spec).digest,
+        "measure": report.measure,
+        "method": ", ".join(dict.fromkeys(item.method for item in report.rounds)),
+        "labels_digest": estimate.labels_digest if estimate else "",
+        "interval": estimate.method if estimate else "",
+        "notes": " ".join(estimate.notes) if estimate else "",
+        "state": report.state,
+        "verdict": report.verdict.heading if report.verdict else "",
+    }
+    return {f"{PREFIX}{name}": text for name, text in found.items()}
+
+
+def _logged(report: RunReport, files: Mapping[str, bytes]) -> str:
+    """Log to the active run of MLflow, to the run that has this audit, or to a new one; return its id."""
+    import mlflow
+
+    active = mlflow.active_run()
+    run = active or mlflow.start_run(run_id=_run_of(report), run_name=report.name)
+    try:
+        mlflow.log_params(params_of(report))
+        dataset = _dataset(report)
+        mlflow.log_input(dataset, context="operational pool")
+        _log_metrics(report, run.info, dataset)
+        mlflow.set_tags(settings_of(report))
+        with tempfile.TemporaryDirectory() as folder:
+            for name, data in files.items():
+                Path(folder, name).write_bytes(data)
+            mlflow.log_artifacts(folder, "opacc")
+    finally:
+        if active is None:
+            mlflow.end_run()
+    return str(run.info.run_id)
+
+
+def _run_of(report: RunReport) -> str | None:
+    """Return the id of the run of MLflow that has this audit; None if there is none."""
+    import mlflow
+
+    same = f"tags.`{PREFIX}key` = '{key_of(report)}'"
+    found: Any = mlflow.search_runs(
+        filter_string=same, search_all_experiments=True, output_format="list", max_results=1
+    )
+    return found[0].info.run_id if found else None
+
+
+def _dataset(report: RunReport) -> Any:
+    """Return the pool as a dataset of MLflow."""
+    from mlflow.data.code_dataset_source import CodeDatasetSource
+    from mlflow.data.meta_dataset import MetaDataset
+
+    pool = report.header.spec.pool
+    source = CodeDatasetSource(tags={"uri": redacted(pool.uri), "format": pool.format})
+    return MetaDataset(
+        source, name=pool.uri.rstrip("/").rpartition("/")[2] or "pool", digest=report.header.pool.digest[:16]
+    )
+
+
+def _log_metrics(report: RunReport, info: Any, dataset: Any) -> None:
+    """Log the numbers; from MLflow 3 on with their dataset and model."""
+    import mlflow
+
+    metrics, step = metrics_of(report), report.estimate.n if report.estimate else 0
+    if not hasattr(mlflow, "create_external_model"):
+        mlflow.log_metrics(metrics, step=step)
+    elif metrics:
+        mlflow.log_metrics(metrics, step=step, dataset=dataset, model_id=_model_id(report, info))
+
+
+def _model_id(report: RunReport, info: Any) -> str:
+    """Return the id of the audited model in MLflow: by the digest of its weights, or of its own for this audit."""
+    import mlflow
+
+    digest = report.header.model.sha256 or key_of(report)
+    found = mlflow.search_logged_models(
+        experiment_ids=[info.experiment_id],
+        filter_string=f"tags.`{PREFIX}model` = '{digest}'",
+        max_results=1,
+        output_format="list",
+    )
+    if found:
+        return str(found[0].model_id)
+    name = re.sub(r"[^\w\-]", "_", report.header.spec.model.weights or report.name)[-100:]
+    made = mlflow.create_external_model(name=name, source_run_id=info.run_id, tags={f"{PREFIX}model": digest})
+    return str(made.model_id)

@@ -1,0 +1,1 @@
+"""What numbers are: names, functions of totals, ratios of counts, scores of the confidence."""

@@ -1,0 +1,72 @@
+"""Find what the core, its extensions and packages of other authors offer, by name; it is imported when it is used."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import Any
+
+from opacc_ray.errors import SpecError
+
+EXTENSIONS = "opacc_ray.extensions"
+"""The package that lists the extensions; it is imported by name alone, since the core stands below it."""
+
+
+class Registry(Mapping[str, Any]):
+    """What the core and extensions offer of a kind, by name. It is imported when it is used.
+
+    Parameters
+    ----------
+    kind : a key of ``opacc_ray.extensions.OFFERS``, and the end of the name of a group of entry points
+    core : name -> module of the core
+    """
+
+    def __init__(self, kind: str, core: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._kind, self._core = kind, core
+
+    def __getitem__(self, name: str) -> Any:
+        own = {key: f"{EXTENSIONS}.{place}" for key, place in _listed(self._kind).items()} | dict(self._core)
+        if name not in own:
+            return _loaded(_others(self._kind)[name])
+        module, _, attribute = own[name].partition(":")
+        found = import_module(module)
+        return getattr(found, attribute) if attribute else found
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == own for own in self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._core, *_listed(self._kind), *_others(self._kind)]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _listed(kind: str) -> Mapping[str, str]:
+    """Return what the extensions of this package offer of a kind: name -> place below them."""
+    found: Mapping[str, str] = import_module(EXTENSIONS).OFFERS.get(kind, {})
+    return found
+
+
+def _loaded(point: EntryPoint) -> Any:
+    """Return what another package offers; raises SpecError if it cannot be imported."""
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        package = point.dist.name if point.dist else "unknown"
+        raise SpecError(
+            f"{point.name!r} of {point.group} cannot be imported ({error}): repair or remove the package {package}"
+        ) from None
+
+
+@cache
+def _others(kind: str) -> Mapping[str, EntryPoint]:
+    """Return what installed packages register, by name."""
+    return {point.name: point for point in _installed().select(group=f"opacc.{kind}")}
+
+
+@cache
+def _installed() -> Any:  # of another type before Python 3.12
+    """Return the entry points of all installed packages; to look through them takes some tens of milliseconds."""
+    return entry_points()

@@ -1,0 +1,515 @@
+"""What an answer of a command tells people: facts and tables of its document, and the command to run next."""
+
+from collections.abc import Sequence
+from itertools import combinations, groupby
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from opacc_ray.audit.status import step_of, until_options
+from opacc_ray.errors import counted
+from opacc_ray.metrics.metric import ACCURACY
+from opacc_ray.report import sentences
+from opacc_ray.report.facts import (
+    GAP,
+    Column,
+    Fact,
+    Line,
+    Table,
+    change,
+    digits_for,
+    ends,
+    facts,
+    in_a_line,
+    level_text,
+    next_fact,
+    noun,
+    percent,
+    points,
+    points_apart,
+    round_table,
+    stated,
+    thousands,
+    warned,
+)
+from opacc_ray.report.sentences import judge_table, metric_lines, metric_name, number_of, part_tells, slice_lines
+from opacc_ray.runs.run_names import short_name
+
+if TYPE_CHECKING:
+    from opacc_ray.audit.checks import RunPlan, SpecChecks
+    from opacc_ray.audit.comparison import ModelComparison
+    from opacc_ray.audit.label_budget import LabelBudget, Way
+    from opacc_ray.audit.status import RunLog, RunStatus
+    from opacc_ray.report.report_documents import WrittenReport
+    from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, StatedEstimate
+    from opacc_ray.runs.run import Run
+    from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
+
+TELLING = 0.1
+"""Half of the width that is proposed for a metric with too few labels to tell."""
+
+ROUNDED = 0.0005
+"""Amount by which a difference may be another one than that of the numbers."""
+
+
+def next_step(command: str, run: str, *rest: str) -> Fact:
+    """Return the command to run next, as it can be pasted."""
+    return next_fact("opacc", command, short_name(run), *rest)
+
+
+# -- rounds ----------------------------------------------------------------------------------------------
+
+
+def drawn(document: "DrawnRound") -> list[Line]:
+    """Describe a round, and the command to run next; where it imports labels, also how to make their file."""
+    if document.goal and document.goal.reached:
+        return _reached(document.goal, document.run)
+    chosen = f"{thousands(document.n)} of {counted(document.pool_size or 0, 'example')} by {document.method}"
+    if document.carried_from:
+        chosen += f", {thousands(document.n - document.labelled)} of them to be labelled"
+    lines = facts(
+        ("run", document.run),
+        ("predicted", str(document.predicted or "") if document.round == 1 else None),
+        ("selected", chosen),
+        *(("manifest", uri) for uri in document.manifests),
+    )
+    if document.labelled:
+        where = f", in {document.carried_from}" if document.carried_from else ""
+        known = f"{counted(document.labelled, 'example')} already labelled{where}; not in the manifests"
+        lines += facts(("labelled", known))
+    lines += [*facts(("note", document.notice)), *changed(document.objects), *warned(document.warnings)]
+    if goal := document.goal:
+        asked, reached = points_apart(goal.half_width, goal.looks[-1].half_width)
+        now = f"now {reached} with {counted(goal.looks[-1].labels, 'label')}"
+        if goal.looks[-1].half_width <= goal.half_width < goal.looks[-1].cautious_half_width:
+            now += f", and {points(goal.looks[-1].cautious_half_width)} while so few failures are known"
+        rounds = f"{counted(len(goal.sizes), 'round')}, {goal.total_labels} in all"
+        more = f"about {counted(goal.labels_to_go, 'more label')} in {rounds}"
+        lines += facts(("goal", f"{number_of(goal)}{asked}; {now}{_in_slice(goal)}"), ("expected", more))
+        lines.append(_detail("random", f"about {counted(goal.srs_labels, 'label')} by simple random sampling"))
+        lines += _notes(goal)
+    verb, *rest = document.step
+    if verb == "labels import":
+        file, what = _file_to_fill_in(document) if rest == ["FILE"] else (short_name(*rest), None)
+        rest, lines = [file], [*lines, *facts(("label", what))]
+    return [*lines, next_step(verb, document.run, *rest)]
+
+
+def _file_to_fill_in(document: "DrawnRound") -> tuple[str, str | None]:
+    """Return a name for the file of labels, and how to make it: a copy, since a run may be in a bucket."""
+    if not document.manifests:
+        return "FILE", None
+    manifest = next((uri for uri in document.manifests if uri.endswith(".csv")), document.manifests[0])
+    suffix = manifest.rpartition(".")[2]
+    file = f"labels-{document.round}.{suffix}"
+    place = "column" if suffix == "csv" else "field"
+    return file, f'copy {manifest} to {file} and fill in the {place} "label"'
+
+
+def checks(document: "SpecChecks", spec: str) -> list[Line]:
+    """Describe what was checked, one line per check, and the run that may follow."""
+    lines: list[Line] = [
+        Fact(item.name, f"{'ok' if item.ok else 'wrong':7}{item.found}", "" if item.ok else "error")
+        for item in document.checks
+    ]
+    lines += [*warned(document.warnings), *(_plan(document.plan) if document.plan else [])]
+    return [*lines, next_fact("opacc run", spec)] if document.ok else lines
+
+
+def _plan(document: "RunPlan") -> list[Fact]:
+    """Describe what a run will take."""
+    pace, requests = document.pace, document.requests
+    about, files = "about " * document.estimated, counted(document.files, "file")
+    examples = f"{about}{counted(document.examples, 'example')} in {files}"
+    actors = counted(document.actors, "actor")
+    memory = f"at most {size(document.memory_actor)} per actor, {size(document.memory_driver)} for the driver"
+    took = f"{1000 * pace.reading:.2g} ms to read, {1000 * pace.computing:.2g} ms to compute on {pace.device}"
+    without = f"{', '.join(document.left_out)}, which compare with a reference" if document.left_out else None
+    return facts(
+        ("work", f"{counted(document.shards, 'shard')}: {examples}"),
+        ("pool", document.pool_changes and f"{document.pool_changes}; only new and changed objects are read"),
+        ("requests", f"{requests.list} lists, {requests.read} reads, {requests.write} writes"),
+        ("bytes", f"{size(document.bytes_read)} read, {size(document.bytes_written)} of features written"),
+        ("time", f"{_seconds(3600 * document.hours)} with {actors}, without start-up"),
+        ("memory", memory),
+        ("measured", took),
+        ("without", without),
+    )
+
+
+def size(num: int) -> str:
+    """Format a number of bytes with at most four digits."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if num < 10_000:
+            return f"{num:.0f} {unit}"
+        num = round(num / 1000)
+    return f"{num} TB"
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def label_budget(document: "LabelBudget") -> list[Line]:
+    """Describe how many labels a goal needs, and what that rests on."""
+    goal = number_of(document) + points(document.half_width)
+    if document.reached:
+        lines = facts(("reached", f"{goal} with {counted(document.labels, 'label')}; no more are needed"))
+    else:
+        rounds = ", ".join(map(str, document.sizes))
+        how = f"now {document.labels}, then further rounds of" if document.labels else "in rounds of"
+        needed = f"{goal} with about {counted(document.total_labels, 'label')}, {how} {rounds}"
+        basis, others = _basis_of_budget(document)
+        random = f"{counted(document.srs_labels, 'label')} by simple random sampling"
+        lines = facts(("goal", needed), ("based on", basis), ("or", others), ("random", random))
+    if document.method is not None:
+        one = f"{counted(document.method_labels or 0, 'label')} by {document.method} in one round, from the beginning"
+        lines += facts(("method", one))
+    lines += facts(("judges", _of_judges(document)))
+    advice = None if document.reached else document.advice
+    return [*lines, *facts(("advice", advice))]
+
+
+def step_to_goal(document: "LabelBudget", is_table: bool, columns: str | None = None) -> list[Fact]:
+    """Return the command that goes on to the goal; for a file, with the columns that were read."""
+    goal = until_options(document.half_width, document.metric, document.by)
+    if not is_table:
+        return [next_step("next", document.run, *goal)] if document.labels and not document.reached else []
+    named = [f"--columns {quote(columns)}"] if columns is not None else []
+    return [next_fact("opacc audit", quote(document.run), *named, "--budget", str(document.sizes[0]), *goal)]
+
+
+def _of_judges(document: "LabelBudget") -> str | None:
+    """Return the ways to a goal with judges and without them; None without judges."""
+    if document.judges is None or document.reached:
+        return None
+    ways = (document.judges.present, document.judges.complete, document.judges.without)
+    return ", or ".join(_way(own) for own in ways if own is not None)
+
+
+def _way(own: "Way") -> str:
+    calls = f"{counted(own.calls, 'judge call')} and " if own.calls else ""
+    return f"{calls}{counted(own.labels, 'label')}"
+
+
+def _basis_of_budget(document: "LabelBudget") -> tuple[str, str]:
+    """Return what a forecast of labels is based on, and the labels if that is wrong."""
+    value, most = percent(document.accuracy), document.most_labels
+    useless = f"{document.worthless_labels} labels if the confidence is useless" + (f", {most} at most" if most else "")
+    if document.if_predicted_labels is not None:
+        useless += f", {document.if_predicted_labels} if it is right about the examples without a label"
+    if document.labels:
+        return f"{counted(document.labels, 'label')}, which estimate {value}", ""
+    if document.basis == "guess":
+        what = "accuracy" if document.metric == ACCURACY else metric_name(document.metric)
+        return f"a rough guess of {value} {what}; there is no confidence", f"{most} labels at most" if most else ""
+    if document.basis == "judges":
+        return f"what the judges say, which predicts {value}", useless.replace("the confidence is", "the judges are")
+    if document.basis == "history":
+        return f"labels of the history, which predict {value}", useless.replace("the confidence", "the history")
+    return f"the model's confidence, corrected for usual overconfidence, which predicts {value}", useless
+
+
+def _reached(goal: "GoalProgress", run: str) -> list[Line]:
+    """Describe a goal that is reached, and the interval to state."""
+    labels, rounds = counted(goal.looks[-1].labels, "label"), counted(len(goal.looks), "round")
+    return [
+        *facts(("reached", f"{number_of(goal)}{points(goal.half_width)} with {labels} in {rounds}{_in_slice(goal)}")),
+        Fact("estimate", in_a_line(stated(goal), goal.level, "valid although you stopped at it"), "result"),
+        *_notes(goal),
+        next_step("report", run),
+    ]
+
+
+def _notes(goal: "GoalProgress") -> list[Fact]:
+    found = [("note", goal.advice), ("note", goal.reason)]
+    if goal.earlier_goals:
+        last = goal.earlier_goals[-1]
+        before = (
+            f"the goal was {last if isinstance(last, str) else points(last)} before; if the labels made you change it"
+        )
+        found.append(("note", f"{before}, state the interval of `opacc estimate` that is valid at any time"))
+    return facts(*found)
+
+
+def _in_slice(goal: "GoalProgress") -> str:
+    """Return which slice the numbers of a goal are of."""
+    return f" in {goal.slice}, which has the widest interval" if goal.slice and "=" not in (goal.by or "") else ""
+
+
+# -- states ----------------------------------------------------------------------------------------------
+
+
+def status(document: "RunStatus") -> list[Line]:
+    """Describe what is done, what the run waits for, and the command to run next."""
+    examples = None
+    if document.examples is not None:
+        excluded = f", {thousands(document.excluded or 0)} excluded" if document.excluded else ""
+        examples = f"{thousands(document.examples)}{excluded}"
+    shards = f"{document.shards.done} of {counted(document.shards.total, 'shard')}"
+    lines: list[Line] = [*facts(("run", document.run), ("features", shards), ("examples", examples))]
+    lines += [*facts(("pool", document.pool_changes))]
+    if document.failure:
+        lines.append(Fact("failed", f"{document.failure.at}: {document.failure.error}", "error"))
+    lines += [*facts(("predicted", str(document.predicted or ""))), *warned(document.warnings)]
+    if document.rounds:
+        lines.append(round_table(document.rounds))
+    if estimate := document.estimate:
+        labelled = sum(item.labelled for item in document.rounds)
+        news = f"{counted(labelled, 'label')} now" if labelled != estimate.n else "labels, rounds or score changed"
+        age = f"{GAP}old: {news}" if document.estimate_is_current is False else ""
+        lines += [_result(estimate, f"{_sample(estimate)}{age}"), *_measure(estimate)]
+    lines += facts(("waits for", document.waits_for))
+    if not document.step:
+        return [*lines, next_fact("opacc run SPEC.yaml")]
+    return [*lines, next_step(document.step[0], document.run, *document.step[1:])]
+
+
+def run_log(document: "RunLog") -> list[Line]:
+    """Return the entries of a log as a table, those that say the same in one row; and the digest of the newest."""
+    columns = [Column("entry", "n"), Column("time"), Column("round", "n"), Column("what")]
+    rows = list[tuple[str, ...]]()
+    for (of_round, what), same in groupby(document.entries, lambda own: (own.round, own.what)):
+        first, *others = same
+        places = f"{first.number}–{others[-1].number}" if others else str(first.number)
+        times = f"{what}, {1 + len(others)} times" if others else what
+        rows.append((places, first.at[:19].replace("T", " "), str(of_round or ""), times))
+    if not document.entries:
+        return ["nothing happened to this run yet"]
+    return [
+        Table(columns, rows),
+        Fact("head", f"{document.head}, the digest of entry {document.entries[-1].number} and all before it"),
+    ]
+
+
+# -- results ---------------------------------------------------------------------------------------------
+
+
+def estimate(document: "AccuracyEstimate", step: Sequence[str] = ("report",)) -> list[Line]:
+    """State the accuracy, what the labels are worth, what limits the result, and the command to run next."""
+    measure, digits = document.measure, digits_for(document.low, document.high)
+
+    def between(low: float, high: float) -> str:
+        return ends(low, high, measure, digits)
+
+    srs, sequence, own = document.srs, document.sequence, document.by_design
+    worth = f"worth {counted(round(srs.effective_size), 'random label')}; " if srs.effective_size else ""
+    pending = f"; {sequence.reason}" if sequence.reason else ""
+    at_any_time = f"valid at any time: {between(sequence.low, sequence.high)}{pending}"
+    allowing = f", allows for {' and '.join(document.allows_for)}" if document.allows_for else ""
+    metrics = {name: metric_lines(name, found, document) for name, found in document.metrics.items()}
+    lines: list[Line] = [*metrics.pop(document.lead, ()), _result(document, _sample(document))]
+    lines += facts(("", f"{worth}{at_any_time}"))
+    lines.append(_detail("interval", f"{document.method}{allowing}"))
+    if own and document.allows_for:
+        lines.append(_detail("by design", f"{between(own.low, own.high)} by the sampling design alone"))
+    lines.append(_detail("random", f"{between(srs.low, srs.high)} with {counted(srs.n, 'random label')}"))
+    if noise := document.label_noise:
+        shared = f"on {counted(noise.examples, 'example')} with two opinions"
+        lines += facts(("agreement", f"{sentences.agreement(noise)}, {shared}"))
+        errors = f"if labels err as annotators differ: on {noise.differ} of {noise.examples} examples"
+        lines.append(_detail("noise", f"{between(noise.low, noise.high)} {errors}"))
+    if document.assisted:
+        lines.append(stated_fact("assisted", document.assisted, measure))
+    if document.mean_cost:
+        lines.append(stated_fact("mean cost", document.mean_cost, "mean cost"))
+    for metric in metrics.values():
+        lines += [line for line in metric if line not in lines]  # some have the same note
+    if document.goal and document.goal_of not in (ACCURACY, *document.metrics):
+        lines += facts(("goal", f"{document.goal_of}, stopped at {points(document.goal)}"))
+    if document.judges:
+        lines.append(judge_table(document.judges))
+    for table in document.by_slice:
+        lines += slice_lines(table, measure)
+    lines += facts(*(("note", text) for text in document.notes))
+    lines += basis_facts(document, document.reason, document.n) + warned(document.warnings)
+    return [*lines, next_step(step[0], document.run, *step[1:])]
+
+
+def step_after(run: "Run", document: "AccuracyEstimate", metrics: Sequence[str]) -> list[str]:
+    """Return the command to run after an estimate that was asked for some metrics, and its arguments."""
+    asked = (name for name in metrics if name in document.metrics)
+    vague = next((name for name in asked if not part_tells(document.metrics[name], name)), None)
+    if document.missing or run.newest_goal(reached=False) is not None:
+        return step_of(run, document.rounds, stated=True)
+    return ["next", *until_options(TELLING, vague)] if vague else ["report"]
+
+
+def _sample(document: "AccuracyEstimate") -> str:
+    """Return the labels of an estimate, their rounds, and the goal that ended sampling."""
+    rounds = [item for item in document.rounds if item.labelled]
+    several = f" in {len(rounds)} rounds" if len(rounds) > 1 else ""
+    goal = f", stopped at {points(document.goal)}" if document.goal and document.goal_of == ACCURACY else ""
+    missing = sum(item.missing for item in rounds)
+    if missing and document.n == sum(item.labelled for item in rounds):
+        return f"{thousands(document.n)} of {counted(document.n + missing, 'label')}{several}{goal}"
+    return f"{counted(document.n, 'label')}{several}{goal}"
+
+
+def _result(document: "AccuracyEstimate", sample: str) -> Fact:
+    return stated_fact(noun(document.measure), document, document.measure, sample)
+
+
+def stated_fact(label: str, found: "StatedEstimate", measure: str, sample: str | None = None) -> Fact:
+    texts = stated(found, measure)
+    return Fact(label, in_a_line(texts, found.level, sample or counted(found.n, "label")), "result")
+
+
+def basis_facts(document: "Basis", reason: str | None, n: int) -> list[Fact]:
+    """Describe what a result of ``n`` labels covers, what it leaves out, and why it is not design-based."""
+    excluded = f"{counted(document.excluded, 'example')} that could not be read"
+    unsure = f'{counted(document.unsure, "example")} with the answer "can\'t tell"'
+    given_up = [f"{counted(item.given_up, 'label')} of round {item.round}" for item in document.rounds if item.given_up]
+    lines = [
+        *_measure(document),
+        _detail("pool", counted(document.pool_size, "example")),
+        *facts(
+            ("left out", excluded if document.excluded else None),
+            ("left out", unsure if document.unsure else None),
+            ("given up", ", ".join(given_up)),
+        ),
+    ]
+    for item in document.rounds:
+        counts = sum(other.labelled for other in document.rounds if other.round <= item.round) <= n
+        if item.missing and not (item.labelled and counts):
+            missing = f"{'' if item.labelled else 'all of '}its {counted(item.missing, 'label')}"
+            lines += facts(("left out", f"round {item.round}, which waits for {missing}"))
+    return [*lines, *facts(("note", reason)), *changed(document.objects)]
+
+
+def _measure(document: "Basis") -> list[Fact]:
+    if document.measure == "accuracy":
+        return []
+    clipped = f"; {counted(document.clipped, 'label')} beyond the error scale score 0" if document.clipped else ""
+    return facts(("measure", f"{document.measure}{clipped}"))
+
+
+def changed(objects: "ChangedObjects | None") -> list[Fact]:
+    """Describe which objects of the pool changed since the model read them."""
+    if objects is None:
+        return []
+    if objects.reason:
+        return warned([f"whether objects of the pool changed since extraction is not known: {objects.reason}"])
+    version = (
+        f"the pool's table is at {objects.version} now; this run keeps the version that it was made with; the same "
+        "spec makes a run with the new one if its files differ"
+    )
+    return warned(filter(None, [version if objects.version else "", sentences.changed_objects(objects)]))
+
+
+def _detail(label: str, text: str) -> Fact:
+    return Fact(label, text, detail=True)
+
+
+def report(document: "WrittenReport") -> list[Line]:
+    """Describe what the page shows first: verdict, result, what is not sound, and where the model fails; its files."""
+    files = zip(("page", "document", "summary"), document.files, strict=True)
+    return [*concluded(document), *facts(*files), *step_of_report(document)]
+
+
+def concluded(document: "WrittenReport") -> list[Fact]:
+    """Describe verdict, result, what is not sound, and where the model fails."""
+    verdict = document.verdict
+    decision = verdict and f"{verdict.heading}: {verdict.detail}"
+    lines = facts(("verdict", decision), ("answer", document.answer))
+    lines += [Fact(item.name, item.text, "warning") for item in document.checks if item.state != "ok"]
+    fails = [item.text for item in document.findings] or [document.no_findings]
+    return [*lines, *facts(*(("fails", text) for text in fails))]
+
+
+def step_of_report(document: "WrittenReport") -> list[Fact]:
+    """Return the next command of a report, with the short name of its run, if there is one."""
+    step = document.next
+    return [next_fact(step.command.replace(quote(document.run), short_name(document.run)))] if step else []
+
+
+# -- comparisons -----------------------------------------------------------------------------------------
+
+
+def comparison(document: "ModelComparison") -> list[Line]:
+    """State the accuracy of models, their differences, and what these rest on."""
+    first = document.differences[0].difference
+    listed = "the pools were listed differently; examples are matched by their ids alone"
+    allowed = " and ".join(document.estimate_allows_for)
+    wider = f"the interval of opacc estimate also allows for {allowed}, and these do not" if allowed else None
+    note = facts(
+        ("note", _by_design(document)),
+        ("note", None if document.same_listing else listed),
+        ("note", _taught(document)),
+        ("note", wider),
+    )
+    return [*_compared(document), *note, *basis_facts(document, first.reason, first.n)]
+
+
+def _by_design(document: "ModelComparison") -> str | None:
+    """Return why the difference is not what subtracting the numbers gives; None if it is."""
+    value = {own.run: own.accuracy.value for own in document.models}
+    apart = (abs(value[item.first] - value[item.second] - item.difference.value) for item in document.differences)
+    if max(apart, default=0.0) < ROUNDED:
+        return None
+    return (
+        "the difference is by the sampling design alone, and the numbers of the models also use predictions for what "
+        "is not labelled: it is not what subtracting them gives"
+    )
+
+
+def _taught(document: "ModelComparison") -> str | None:
+    """Return the remark on labels that a model may have learned from."""
+    if not document.taught:
+        return None
+    labels = counted(document.taught, "label was", "labels were")
+    if document.fresh:
+        means = "" if document.unlearned else ", and may be smaller on others"
+        return (
+            f"{labels} exported as training data before they were drawn, as often as by chance: the difference is that "
+            f"on this pool, with the examples that a model learned{means}"
+        )
+    return (
+        f"{labels} exported as training data, and a model that learned from them looks "
+        f"better here than on the pool; draw anew with opacc run --like {short_name(document.run)} --seed 1, and "
+        "compare on that run"
+    )
+
+
+def _compared(document: "ModelComparison") -> list[Line]:
+    """State the models, numbered, and all their differences: which is better on how many labels."""
+    numbered = list(enumerate(document.models, start=1))
+    lines: list[Line] = [
+        stated_fact(f"model {place}", own.accuracy, document.measure, short_name(own.run)) for place, own in numbered
+    ]
+    for (a, b), pair in zip(combinations(range(1, len(numbered) + 1), 2), document.differences, strict=True):
+        sample = counted(pair.difference.n, "label")
+        unlike = [] if pair.num_unlike is None else [f"{counted(pair.num_unlike, 'prediction')} differ"]
+        wins = f"better on {pair.num_first_better}, worse on {pair.num_second_better}"
+        change_of = change(pair.difference, document.measure)
+        text = in_a_line(change_of, pair.difference.level, ", ".join([sample, *unlike, wins]))
+        lines.append(Fact(f"{a} - {b}", text, "result"))
+    together = f"all differences hold with {level_text(document.differences[0].difference.level)} confidence"
+    several = together if len(numbered) > 2 else None
+    return [*lines, *_unlearned(document), *facts(("best", _best(document)), ("together", several))]
+
+
+def _best(document: "ModelComparison") -> str:
+    """Return the models in the order of their probability to be the best."""
+    if all(pair.num_unlike == 0 for pair in document.differences):
+        return "none: all predictions are equal"
+    if not any(pair.num_first_better + pair.num_second_better for pair in document.differences):
+        return "none: the models are equal on all labels so far"
+    likely = sorted(enumerate(document.models, start=1), key=lambda item: -item[1].best)
+    return ", ".join(f"model {place} {_probability(own.best)}" for place, own in likely)
+
+
+def _unlearned(document: "ModelComparison") -> list[Line]:
+    """State the difference on the examples that no model learned."""
+    found, num = document.unlearned, document.num_unlearned
+    if found is None or num is None:
+        return []
+    where = f"on the {thousands(num)} examples not exported as training data"
+    return [Fact("not learned", in_a_line(change(found, document.measure), found.level, where), "result")]
+
+
+def _probability(value: float) -> str:
+    if 0.001 <= value <= 0.999:
+        return f"with probability {value:.3f}"
+    return f"with probability {'below 0.001' if value < 0.5 else 'above 0.999'}"

@@ -1,0 +1,193 @@
+"""Classes, confusions and costs by any design: by hand, on average, and how often their intervals cover."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+import opacc_ray as opacc
+from opacc_ray.designs.stratified import Stratified
+from opacc_ray.estimation.class_totals import ClassTotals, cost_of_every_error, cost_of_failures, scaled
+from opacc_ray.estimation.estimate import compare_outcomes, estimate_outcomes
+from opacc_ray.estimation.numbers import KnownPool, Numbers, numbers_of
+from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.sample import join
+from opacc_ray.metrics.metric import Metric
+from opacc_ray.parts.view import view_of
+from opacc_ray.pool import Pool
+from opacc_ray.selection import Selection
+
+N, C = 600, 4
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    rng = np.random.default_rng(0)
+    return Pool(prediction=rng.integers(0, C, N), confidence=rng.uniform(0.3, 1, N))
+
+
+@pytest.fixture(scope="module")
+def truth(pool: Pool) -> NDArray[np.int64]:
+    outcome = np.random.default_rng(1).random(N) < pool.confidence
+    return np.where(outcome, pool.prediction, (pool.prediction + 1) % C)
+
+
+def numbers(chosen: Selection, pool: Pool, truth: NDArray[np.int64], **slices: list[str]) -> Numbers:
+    outcome = (truth == pool.prediction).astype(float)[chosen.index]
+    names = [str(c) for c in range(int(truth.max()) + 1)]
+    sliced = Pool(prediction=pool.prediction, slices=slices).slices
+    sample = join(chosen, outcome, truth=truth[chosen.index])
+    return numbers_of(KnownPool(view_of(pool), pool.prediction, names, sliced), sample)
+
+
+def totals(chosen: Selection, pool: Pool, truth: NDArray[np.int64]) -> ClassTotals:
+    return numbers(chosen, pool, truth).totals()
+
+
+def cost_of(chosen: Selection, pool: Pool, truth: NDArray[np.int64], table: NDArray[np.float64]) -> Estimate:
+    return scaled(totals(chosen, pool, truth).mean_cost(table, 0.95), float(table.max()))
+
+
+def test_slices_and_confusions_of_strata_by_hand() -> None:
+    """Stratum 0 holds 8 examples, 2 labelled; stratum 1 holds 2, one labelled: weights 4, 4 and 2."""
+    design = Stratified(np.array([0, 0, 1]), np.array([8, 2]))
+    chosen = Selection("css", {}, 0, 10, np.arange(3), ("0", "1", "2"), design)
+    own = Pool(prediction=np.array([0, 1, 1, 0, 0, 0, 1, 1, 1, 1]))
+    truth = np.array([0, 1, 0, 0, 0, 0, 0, 0, 0, 0])
+    found = numbers(chosen, own, truth, half=list("xyxxxxxyyy"))
+    by_slice = found.by(Metric("accuracy"), "half", 0.95)
+    assert (by_slice["x"].value, by_slice["y"].value) == (pytest.approx(4 / 6), 1)
+    share, _ = found.totals().confusion()
+    assert share == pytest.approx(np.array([[0.4, 0.2], [0, 0.4]]))
+
+
+@pytest.mark.parametrize("num_classes", [2, C])
+def test_confusions_agree_with_what_is_stated_of_the_classes(num_classes: int, pool: Pool, truth) -> None:
+    """Precision follows from columns, and recall from rows within the error of what is combined for itself."""
+    own, true = Pool(prediction=pool.prediction % num_classes, confidence=pool.confidence), truth % num_classes
+    found = totals(opacc.select(own, "neyman", 80, seed=4), own, true)
+    share, _ = found.confusion()
+    right = np.diag(share)
+    assert right / share.sum(axis=0) == pytest.approx([one.estimate.value for one in found.by_prediction(0.95)])
+    assert right / share.sum(axis=1) == pytest.approx([one.estimate.value for one in found.by_truth(0.95)], abs=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["srs", "css", "sups", "deepest", "rhcs", "neyman"])
+def test_class_intervals_cover(method: str, pool: Pool, truth) -> None:
+    """300 repetitions of four classes; fails under the 1e-4 quantile of a 95 % interval's hits in any of them."""
+    right = truth == pool.prediction
+    true = [[right[own == c].mean() for c in range(C)] for own in (pool.prediction, truth)]
+    hits = np.zeros((2, C))
+    for seed in range(300):
+        own = totals(opacc.select(pool, method, 50, seed), pool, truth)
+        for row, found in enumerate((own.by_prediction(0.95), own.by_truth(0.95))):
+            hits[row] += [
+                one.estimate.low <= value <= one.estimate.high for one, value in zip(found, true[row], strict=True)
+            ]
+    assert (hits >= binom.ppf(1e-4, 300, 0.95)).all()
+
+
+def test_costs_by_class_and_by_confusion_by_hand() -> None:
+    own = Pool(prediction=np.tile([0, 1, 0, 0, 1], 10))
+    truth = np.tile([0, 0, 1, 1, 2], 10)
+    table = np.array([[0, 3, 3], [10, 0, 1], [1, 1, 0]], dtype=float)
+    chosen = opacc.select(own, "srs", 5, seed=1)
+    cost = cost_of(chosen, own, truth, table)
+    assert cost.value == pytest.approx(table[truth, own.prediction][chosen.index].mean())
+    assert 0 < cost.low < cost.value < cost.high < 10
+    everything = cost_of(opacc.select(own, "srs", 50), own, truth, table)
+    assert (everything.low, everything.value, everything.high) == pytest.approx((4.8, 4.8, 4.8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["srs", "css", "neyman"])
+def test_cost_intervals_cover(method: str, pool: Pool, truth) -> None:
+    """Rare expensive errors; 300 repetitions; fails under the 1e-4 quantile of a 95 % interval's hits."""
+    table = 1 - np.eye(C)
+    table[3, :3] = 20
+    true = table[truth, pool.prediction].mean()
+    found = [cost_of(opacc.select(pool, method, 60, seed), pool, truth, table) for seed in range(300)]
+    assert sum(one.low <= true <= one.high for one in found) >= binom.ppf(1e-4, 300, 0.95)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["sups", "rhcs", "two_ups"])
+def test_cost_and_difference_are_covered_where_most_fail(method: str) -> None:
+    """100 repetitions; bounded by the weighted failures alone they cover in 70 to 84 %."""
+    rng = np.random.default_rng(0)
+    confidence = np.clip(1 - rng.beta(0.5, 3, 2000), 0.2, 1)
+    truth = np.where(rng.random(2000) < 0.95, 1 + (rng.random(2000) < 0.1), 0)  # all are taken for 0
+    right, better, cost = (truth == 0).astype(float), np.ones(2000), np.array([0.0, 1.0, 1.5])[truth]
+    table = np.array([[0, 1, 1], [1, 0, 1], [1.5, 1.5, 0]])
+    pool, hits = Pool(confidence=confidence, prediction=np.zeros(2000, dtype=int)), np.zeros(2)
+    for seed in range(100):
+        chosen = opacc.select(pool, method, 30, seed)
+        i = chosen.index
+        stated = (
+            cost_of(chosen, pool, truth, table),
+            compare_outcomes(chosen, [better[i], right[i]]).differences[0].difference,
+        )
+        wanted = (cost.mean(), 1 - right.mean())
+        hits += [found.low <= value <= found.high for found, value in zip(stated, wanted, strict=True)]
+    assert (hits >= binom.ppf(1e-3, 100, 0.95)).all()
+
+
+@pytest.mark.parametrize(
+    ("costs", "classes", "every"),
+    [
+        ({}, "abc", 1),
+        ({"a": 1.0, "b": {"a": 1}}, "abc", 1),
+        ({"a": 2, "b": 2}, "abc", None),
+        ({"a": 2, "b": 2, "c": {"a": 2, "b": 2}}, "abc", 2),
+        ({"a": 2, "b": 2, "c": {"a": 2}}, "abc", None),
+        ({"a": 0, "b": 0}, "ab", 0),
+        ({"a": 1.0}, None, 1),
+        ({"a": 2, "b": 2}, None, None),
+        ({"a": {"b": 2}}, None, None),
+    ],
+)
+def test_what_every_error_costs_is_known_if_all_cost_the_same(costs, classes: str | None, every: float | None) -> None:
+    assert cost_of_every_error(costs, classes) == every
+
+
+def test_errors_that_cost_the_same_cost_what_the_failures_do() -> None:
+    found = cost_of_failures(Estimate(0.8, 0.05, 0.7, 0.88, 0.95, "any", 60, True), 10)
+    assert (found.value, found.standard_error, found.low, found.high) == pytest.approx((2, 0.5, 1.2, 3))
+
+
+@pytest.mark.parametrize("method", ["srs", "css", "neyman"])
+def test_the_overconfidence_is_the_mean_confidence_less_the_accuracy(method: str) -> None:
+    rng = np.random.default_rng(1)
+    confidence, right = rng.uniform(0.6, 1, 500), rng.random(500) < 0.9
+    pool = opacc.Pool(confidence=confidence)
+    chosen = opacc.select(pool, method, budget=60)
+    outcome = right[chosen.index].astype(float)
+    accuracy = estimate_outcomes(chosen, outcome, pool=pool)
+    found = opacc.estimate(chosen, outcomes=outcome, pool=pool, metric="overconfidence")
+    own = confidence.mean() - np.array([found.value, found.high, found.low])
+    assert own == pytest.approx([accuracy.value, accuracy.low, accuracy.high], abs=0.01)
+
+
+def test_an_average_by_the_design_allows_for_a_class_whose_few_labels_are_all_right() -> None:
+    predicted = np.arange(1000) % 50 == 0
+    pool = opacc.Pool(prediction=predicted.astype(int), confidence=np.full(1000, 0.9), classes=["no", "yes"])
+    chosen = opacc.select(pool, "srs", budget=150)
+    labels = ["yes" if predicted[place] else "no" for place in chosen.index]
+    assert 2 <= labels.count("yes") <= 5
+    found = opacc.estimate(chosen, labels=labels, pool=pool, metric="macro_precision")
+    alone = opacc.estimate(chosen, labels=labels, pool=pool, metric="precision@yes")
+    assert found.value == alone.value == found.high == 1
+    assert found.low == pytest.approx((1 + alone.low) / 2, abs=1e-3)
+    assert alone.low == opacc.estimate(chosen, labels=labels, pool=pool, by="prediction")["yes"].low
+
+
+@pytest.mark.parametrize("method", ["srs", "css", "neyman"])
+def test_a_mean_over_classes_with_few_labels_of_unequal_weights_says_that_it_is_biased(method: str) -> None:
+    rng = np.random.default_rng(1)
+    truth, confidence = rng.integers(0, 40, 2000), rng.uniform(0.3, 1, 2000)
+    predicted = np.where(rng.random(2000) < confidence, truth, (truth + 1) % 40)
+    pool = opacc.Pool(prediction=predicted, confidence=confidence)
+    chosen = opacc.select(pool, method, budget=80)
+    found = opacc.estimate(chosen, labels=[str(c) for c in truth[chosen.index]], pool=pool, metric="macro_precision")
+    assert ("fewer than 5 labels" in (found.reason or "")) == (method == "css") == (not found.design_based)

@@ -1,0 +1,104 @@
+"""Labels that a goal takes, before there is any: by hand where it can be, and by what rounds then reach."""
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimation.estimate import estimate_outcomes
+from opacc_ray.estimation.forecast import forecast_labels, forecast_method, forecast_widths
+from opacc_ray.parts.view import view_of
+from opacc_ray.samplers.base import Previous
+from opacc_ray.samplers.select import select
+
+
+def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    doubt = rng.beta(0.15, 2.0, size)
+    return opacc.Pool(confidence=1 - doubt), (rng.random(size) >= doubt).astype(float)
+
+
+def test_srs_takes_the_labels_of_the_formula() -> None:
+    """z²·θ(1 - θ)/W² with the finite population: θ = ½ is the worst, and costs the price."""
+    pool, _ = make_pool(100_000, 1)
+    found = forecast_labels(view_of(pool), 0.02)
+    share = 1 - found.foreseen_accuracy
+    plain = 1.959964**2 * share * (1 - share) / 0.02**2
+    assert found.srs == pytest.approx(1 / (1 / plain + 1e-5), abs=1)
+    assert found.worthless == pytest.approx(1.07 * found.srs, abs=2)
+    assert found.at_worst == pytest.approx(1.07 / (1 / 2400.9 + 1e-5), abs=2)
+    assert found.neyman < found.srs < found.worthless < found.at_worst
+
+
+@pytest.mark.parametrize("half_width", [0.05, 0.02])
+def test_a_confident_and_right_model_takes_the_labels_of_an_interval_without_failures(half_width: float) -> None:
+    pool = view_of(opacc.Pool(confidence=np.full(20_000, 1 - 1e-6)))
+    found = forecast_labels(pool, half_width)
+
+    def stated(labels: int) -> float:
+        interval = estimate_outcomes(opacc.select(pool, "srs", labels), np.ones(labels))
+        return (interval.high - interval.low) / 2
+
+    assert stated(found.srs) <= half_width < stated(found.srs - 2)
+    assert found.neyman == found.srs == found.worthless == forecast_method(pool, "srs", half_width)
+    widths = forecast_widths(pool, [found.srs])
+    assert widths.srs == widths.neyman == pytest.approx([stated(found.srs)], rel=0.01)
+
+
+def test_rounds_reach_the_goal_with_about_as_many_labels() -> None:
+    """If the model's confidence is right; it is tempered, so nearly."""
+    pool, outcome = make_pool(5000, 3)
+    view = view_of(pool)
+    num = forecast_labels(view, 0.03).neyman
+    widths = []
+    for seed in range(15):
+        first = opacc.select(view, "neyman", num // 3, seed=seed)
+        known = [(first, outcome[first.index])]
+        rounds = [first, select(view, "neyman", num - num // 3, seed=seed, previous=known)]
+        found = estimate_outcomes(rounds, [outcome[part.index] for part in rounds], pool=view)
+        widths.append((found.high - found.low) / 2)
+    assert 0.6 * 0.03 < np.mean(widths) < 1.4 * 0.03
+
+
+def test_a_half_width_of_zero_is_refused() -> None:
+    pool, _ = make_pool(100, 1)
+    with pytest.raises(LabelError, match="half_width=0"):
+        forecast_labels(view_of(pool), 0)
+
+
+def test_a_purposive_method_has_no_forecast() -> None:
+    rng = np.random.default_rng(4)
+    pool = opacc.Pool(hidden=rng.normal(size=(300, 4)), confidence=rng.uniform(0.5, 1, 300))
+    with pytest.raises(SpecError, match=r"--method ces: .*, so the width of its interval cannot be forecast"):
+        forecast_method(view_of(pool), "ces", 0.05)
+
+
+@pytest.mark.parametrize("level", [0, 1, 1.5, -1, np.nan])
+def test_an_invalid_level_is_refused(level: float) -> None:
+    view = view_of(make_pool(60, 3)[0])
+    for foresee in (
+        lambda: forecast_labels(view, 0.05, level),
+        lambda: forecast_widths(view, [5], level),
+        lambda: forecast_method(view, "srs", 0.05, level),
+    ):
+        with pytest.raises(LabelError, match=r"level=.*: give a confidence level"):
+            foresee()
+
+
+@pytest.mark.parametrize("labels", [0, 61])
+def test_more_labels_than_there_are_examples_are_refused(labels: int) -> None:
+    with pytest.raises(LabelError, match=f"labels={labels}: give numbers from 1 to the 60 examples of the pool"):
+        forecast_widths(view_of(make_pool(60, 3)[0]), [5, labels])
+
+
+@pytest.mark.parametrize("half_width", [0, -1, 1, np.nan])
+def test_another_method_refuses_an_invalid_goal(half_width: float) -> None:
+    with pytest.raises(LabelError, match=r"half_width=.*: give a number between 0 and 1"):
+        forecast_method(view_of(make_pool(60, 3)[0]), "srs", half_width)
+
+
+def test_another_method_is_forecast_for_a_labelled_pool_and_for_one_example() -> None:
+    pool, outcome = make_pool(60, 3)
+    whole = Previous(np.arange(60), outcome)
+    assert 1 <= forecast_method(view_of(pool), "srs", 0.05, previous=whole) <= 60
+    assert forecast_method(view_of(opacc.Pool(confidence=[0.5])), "srs", 0.05) == 1

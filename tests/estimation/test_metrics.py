@@ -1,0 +1,197 @@
+"""Metrics of classes, slices and averages: values by hand, coverage by enumeration, and what cannot be stated."""
+
+import re
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.estimation.distribution import DomainWilson, Total
+from opacc_ray.metrics.metric import CLASS_METRICS
+
+TRUTH = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2])
+PREDICTED = np.array([0, 0, 1, 2, 1, 1, 1, 0, 2, 2, 2, 1])
+CAMERA = np.array(list("aababababbab"))
+
+
+def pool_of(**more) -> opacc.Pool:
+    return opacc.Pool(prediction=PREDICTED, confidence=np.linspace(0.4, 0.95, 12), slices={"camera": CAMERA}, **more)
+
+
+def by_hand(c: int, rows: np.ndarray | slice = slice(None)) -> dict[str, float]:
+    """Metrics of class ``c`` by their textbook definitions."""
+    true, said = TRUTH[rows] == c, PREDICTED[rows] == c
+    tp, fp, fn, tn = (true & said).sum(), (~true & said).sum(), (true & ~said).sum(), (~true & ~said).sum()
+    recall, specificity, precision = tp / (tp + fn), tn / (tn + fp), tp / (tp + fp)
+    root = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    return {
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * precision * recall / (precision + recall),
+        "f2": 5 * precision * recall / (4 * precision + recall),
+        "specificity": specificity,
+        "npv": tn / (tn + fn),
+        "balanced_accuracy": (recall + specificity) / 2,
+        "jaccard": tp / (tp + fp + fn),
+        "mcc": (tp * tn - fp * fn) / root,
+        "kappa": 2 * (tp * tn - fp * fn) / ((tp + fp) * (fp + tn) + (tp + fn) * (fn + tn)),
+        "prevalence": true.mean(),
+    }
+
+
+def everything(pool: opacc.Pool, method: str = "srs") -> opacc.Selection:
+    return opacc.select(pool, method, budget=len(pool))
+
+
+class TestWholePool:
+    """With all labels every number is known."""
+
+    @pytest.mark.parametrize("method", ["srs", "neyman"])
+    @pytest.mark.parametrize("name", [*CLASS_METRICS, "f2"])
+    def test_metric_of_a_class_is_its_definition(self, name: str, method: str) -> None:
+        pool = pool_of()
+        sample = everything(pool, method)
+        for c in range(3):
+            found = opacc.estimate(
+                sample, labels=list(map(str, TRUTH[sample.index])), pool=pool, metric=name, positive=c
+            )
+            assert found.value == pytest.approx(by_hand(c)[name])
+            assert (found.low, found.high) == pytest.approx((found.value, found.value))
+
+    def test_metric_in_a_slice_is_that_of_its_examples(self) -> None:
+        pool = pool_of()
+        sample = everything(pool)
+        found = opacc.estimate(
+            sample, labels=list(map(str, TRUTH[sample.index])), pool=pool, metric="f1@1", by="camera"
+        )
+        assert {name: one.value for name, one in found.items()} == pytest.approx(
+            {name: by_hand(1, name == CAMERA)["f1"] for name in "ab"}
+        )
+
+    @pytest.mark.parametrize("kind", ["recall", "precision", "f1"])
+    def test_average_is_the_mean_over_classes(self, kind: str) -> None:
+        pool = pool_of()
+        sample = everything(pool)
+        found = opacc.estimate(sample, labels=list(map(str, TRUTH[sample.index])), pool=pool, metric=f"macro_{kind}")
+        assert found.value == pytest.approx(np.mean([by_hand(c)[kind] for c in range(3)]))
+
+    def test_accuracy_by_prediction_and_by_truth(self) -> None:
+        pool = pool_of()
+        sample = everything(pool)
+        labels = list(map(str, TRUTH[sample.index]))
+        by_prediction, by_truth = (
+            opacc.estimate(sample, labels=labels, pool=pool, by=by) for by in ("prediction", "truth")
+        )
+        for c in range(3):
+            assert by_prediction[str(c)].value == pytest.approx(by_hand(c)["precision"])
+            assert by_truth[str(c)].value == pytest.approx(by_hand(c)["recall"])
+            assert by_truth[str(c)].n == (c == TRUTH).sum()
+
+
+class TestSimpleRandomSample:
+    """Everything is enumerated: all samples of 3 of 12 examples."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def stated() -> dict[str, list[opacc.Estimate]]:
+        pool, stated = pool_of(), {}
+        base = opacc.select(pool, "srs", budget=3)
+        for chosen in combinations(range(12), 3):
+            index = np.array(chosen)
+            sample = opacc.Selection(
+                **{name: getattr(base, name) for name in ("method", "parameters", "seed", "pool_size", "design")},
+                index=index,
+                ids=tuple(map(str, chosen)),
+            )
+            labels = list(map(str, TRUTH[index]))
+            for asked in ("recall@1", "f1@1"):
+                stated.setdefault(asked, []).append(opacc.estimate(sample, labels=labels, pool=pool, metric=asked))
+            for name, one in opacc.estimate(sample, labels=labels, pool=pool, by="camera").items():
+                stated.setdefault(name, []).append(one)
+        return stated
+
+    @pytest.mark.parametrize("asked", ["recall@1", "f1@1", "a", "b"])
+    @pytest.mark.slow
+    def test_interval_covers_at_its_level(self, stated: dict[str, list[opacc.Estimate]], asked: str) -> None:
+        true = np.mean((TRUTH == PREDICTED)[asked == CAMERA]) if asked in "ab" else by_hand(1)[asked.partition("@")[0]]
+        held = np.mean([one.low - 1e-9 <= true <= one.high + 1e-9 for one in stated[asked]])
+        assert held >= 0.95
+        assert np.mean([one.high - one.low for one in stated[asked]]) < 0.95
+
+    @pytest.mark.parametrize("camera", ["a", "b"])
+    def test_accuracy_in_a_slice_is_unbiased_given_its_labels(
+        self, stated: dict[str, list[opacc.Estimate]], camera: str
+    ) -> None:
+        found = [one for one in stated[camera] if one.n]  # without labels it is that of all
+        assert np.mean([one.value for one in found]) == pytest.approx(
+            np.mean((TRUTH == PREDICTED)[camera == CAMERA]), abs=0.01
+        )
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("asked", "words"),
+        [
+            ({"metric": "f1"}, "metric f1 names no class; give one of 0, 1, 2"),
+            ({"metric": "recall@9"}, 'metric recall@9 has the class "9"; give one of 0, 1, 2'),
+            ({"metric": "roc"}, "metric 'roc': choose one of accuracy"),
+            ({"metric": "accuracy@1"}, "remove '@1'"),
+            ({"by": "lens"}, "the pool has no slices 'lens'; it has camera"),
+            ({"metric": "f1@1", "labels": None, "outcomes": [1, 0, 1, 1, 1, 0]}, "only outcomes are given"),
+            ({"metric": "f1@1", "by": "truth"}, "by truth there is the accuracy"),
+            ({"metric": "brier", "by": "camera"}, "brier is stated of the whole pool only; leave out 'camera'"),
+            ({"by": "camera", "pool": None}, "accuracy by camera needs the pool"),
+        ],
+    )
+    def test_what_cannot_be_stated_is_one_sentence(self, asked: dict[str, object], words: str) -> None:
+        pool = pool_of()
+        sample = opacc.select(pool, "srs", budget=6)
+        labels = list(map(str, TRUTH[sample.index]))
+        with pytest.raises((SpecError, LabelError), match=re.escape(words)):
+            opacc.estimate(sample, **{"labels": labels, "pool": pool} | asked)
+
+    def test_slices_that_are_no_column(self) -> None:
+        with pytest.raises(DataError, match="slices 'camera' have 11 values, for 12 examples"):
+            opacc.Pool(prediction=PREDICTED, slices={"camera": CAMERA[1:]})
+
+
+class TestSlices:
+    def test_numbers_are_cut_and_gaps_are_a_slice(self) -> None:
+        age = [17, 18, 29.5, 30, 80, np.nan] * 2
+        pool = opacc.Pool(prediction=PREDICTED, slices={"age": (age, [18, 30])})
+        slicing = pool.slices["age"]
+        assert [slicing.names[code] for code in slicing.codes[:6]] == [
+            "< 18",
+            "18 to 30",
+            "18 to 30",
+            ">= 30",
+            ">= 30",
+            "(none)",
+        ]
+
+    def test_crossing_has_a_slice_for_each_pair(self) -> None:
+        shift = ["day"] * 6 + ["night"] * 6
+        pool = opacc.Pool(prediction=PREDICTED, slices={"camera": CAMERA, "shift": shift})
+        sample = everything(pool)
+        found = opacc.estimate(sample, outcomes=(TRUTH == PREDICTED)[sample.index] * 1.0, pool=pool, by="camera*shift")
+        here = (CAMERA == "a") & (np.array(shift) == "night")
+        assert found["a, night"].value == pytest.approx((TRUTH == PREDICTED)[here].mean())
+        assert len(found) == 4
+
+
+class TestComposite:
+    """What is stated of a mean combines the labels' estimate with what predictions alone say: (1 + 4)/1000 here."""
+
+    def test_what_is_labelled_wholly_is_known(self) -> None:
+        assert Total(0.1, 0.0, 10.0, 10.0, 1.0, DomainWilson(0.0, 1.0)).stated() == 0.1
+
+
+def test_the_precision_of_a_class_without_predictions_is_unknown_until_labels_tell() -> None:
+    pool = opacc.Pool(prediction=["no"] * 50, confidence=np.full(50, 0.9), classes=["no", "yes"])
+    chosen = opacc.select(pool, "srs", budget=20)
+    found = opacc.estimate(chosen, labels=["no"] * 20, pool=pool, metric="precision@yes")
+    assert (found.low, found.high) == (0, 1)
+    found = opacc.estimate(chosen, labels=["yes"] + ["no"] * 19, pool=pool, metric="precision@yes")
+    assert found.low == found.value == found.high == 0

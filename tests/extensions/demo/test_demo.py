@@ -1,0 +1,53 @@
+"""The demo in its own process, with its own Ray."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from extracting_here import extracting_here
+from packed import verified_pack
+
+from opacc_ray.extensions.demo.audit import run_demo
+from opacc_ray.labels import label_actions
+from opacc_ray.runs.run import Run
+
+
+@pytest.mark.slow
+def test_demo_covers_the_truth_by_three_methods(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "opacc_ray", "demo", "--json", "--folder", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    for stated in (result["estimate"], result["ces"], result["srs"]):
+        assert stated["low"] < result["true_accuracy"] < stated["high"]
+        assert stated["n"] == 100
+    rounds = [(item["method"], item["budget"], item["labelled"]) for item in result["estimate"]["rounds"]]
+    assert rounds == [("neyman", 40, 40), ("neyman", 60, 60)]
+    assert (tmp_path / "audits").is_dir()
+    assert len(list(tmp_path.glob("labels-*.csv"))) == 4
+    assert "extract: 6 of 6 shards" in done.stderr
+    assert "data:image/" in Path(result["report"]).read_text()
+    assert "Cannot tell yet whether it meets 85" in Path(result["report"]).read_text()
+
+
+@pytest.mark.slow
+def test_the_user_labels_ten_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "opacc-demo").mkdir()  # of an earlier demo
+
+    def person(run: Run) -> None:
+        chosen = [str(id) for id in run.read_selection(3).ids]
+        assert len(chosen) == 10
+        rows = "".join(f"{id},7\n" for id in chosen[:8])
+        label_actions.import_labels(run, "person.csv", f"id,label\n{rows}".encode())
+
+    with extracting_here():
+        result, text = run_demo(ask=person)
+    assert Path(result.folder) == tmp_path / "opacc-demo-2"
+    assert [(item.labelled, item.given_up) for item in result.estimate.rounds] == [(40, 0), (60, 0), (8, 2)]
+    verified_pack(Run.open(result.run), tmp_path)
+    assert result.agreed is not None
+    assert text.splitlines()[0] == f"you labelled 8 scans, {result.agreed} of them right"
+    assert "opacc next" not in text

@@ -1,0 +1,290 @@
+"""What the runs of an audit stated, over time: from their prefixes, and from the tables of a lake; with a picture."""
+
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from small_fleet import Weeks
+from stated_numbers import CAMERAS, METRICS, with_numbers
+from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
+
+from opacc_ray.audit import accuracy, verbs
+from opacc_ray.cli.main import main
+from opacc_ray.errors import DataError
+from opacc_ray.extensions.fleet.accuracy_history import history_in_tables, history_of_runs
+from opacc_ray.extensions.lakes.exported_tables import export_tables
+from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.runs.estimate_documents import NumberName
+from opacc_ray.runs.identity import Population
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import RunHeader
+from opacc_ray.spec import parse_spec
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """Three weeks, the last of which waits for labels; beside them a run of an audit whose name begins alike."""
+    weeks, made = Weeks(monkeypatch), []
+    for week, digest in enumerate(("ffffffff", "00000000", "88888888")):
+        wrong = PREDICTION.copy()
+        wrong[: 30 * week] = (TRUTH[: 30 * week] + 1) % 3
+        run = named(tmp_path, "weekly", digest, wrong)
+        verbs.select(run, "srs", 60, {}, seed=week)
+        if week < 2:
+            answer(run)
+            accuracy.estimate(run)
+        made.append(run)
+        weeks.next()
+    named(tmp_path, "weekly-shop", "12345678", PREDICTION)
+    return made
+
+
+def named(home: Path, name: str, digest: str, prediction: object, classes: list[str] = CLASSES, **sections: Any) -> Run:
+    """A run under the prefix that `opacc run` gives it; its audit has the name without the digest."""
+    run = write_run(home, f"{name}-{digest}", prediction, sections=sections, classes=classes)
+    header = run.header.model_copy(update={"spec": run.spec.model_copy(update={"name": name})})
+    run.store.write("spec.json", RunHeader(**header.model_dump(exclude={"spec"}), spec=header.spec).to_bytes())
+    return Run.open(run.uri)
+
+
+def answer(run: Run, classes: list[str] = CLASSES) -> None:
+    rows = "".join(f"{id},{classes[TRUTH[IDS.index(id)]]}\n" for id in run.read_selection(1).ids)
+    import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
+
+
+def test_runs_are_shown_by_their_time_and_those_without_a_result_are_named(runs: list[Run], tmp_path: Path) -> None:
+    found = history_of_runs("weekly", str(tmp_path))
+    assert [point.run for point in found.points] == [runs[0].uri, runs[1].uri]
+    assert found.waiting == [runs[2].uri]
+    for point, run in zip(found.points, runs, strict=False):
+        stated = run.read_estimate()
+        assert (point.value, point.low, point.high, point.n) == (stated.value, stated.low, stated.high, stated.n)
+        assert (point.made, point.methods) == (run.header.created, ["srs"])
+
+
+def test_a_run_that_cannot_be_read_is_named_and_hides_no_other(runs: list[Run], tmp_path: Path) -> None:
+    Path(runs[0].uri, "spec.json").write_text("{}")
+    [kept] = Path(runs[1].uri, "estimates").iterdir()
+    for place in (kept, Path(runs[1].uri, "estimate.json")):
+        place.write_text("{")
+    found = history_of_runs("weekly", str(tmp_path))
+    assert found.unread == [f"{runs[0].uri}/spec.json", f"{runs[1].uri}/estimate.json"]
+    assert (found.points, found.waiting) == ([], [runs[2].uri])
+
+
+def test_an_unknown_name_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no run of 'monthly' in .*; give the name of a spec"):
+        history_of_runs("monthly", str(tmp_path))
+    run = named(tmp_path, "weekly", "12345678", PREDICTION)
+    with pytest.raises(
+        DataError, match=f"'{run.name}' is not the name of an audit, and 'weekly' is one: give that name"
+    ):
+        history_of_runs(run.name, str(tmp_path))
+    with pytest.raises(DataError, match=r"there is no estimate of 'monthly' in .*; `opacc export RUN --to"):
+        history_in_tables("monthly", str(tmp_path))
+
+
+def test_runs_of_a_table_are_found_without_an_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named(tmp_path / "audits", "weekly", "12345678", PREDICTION)
+    monkeypatch.chdir(tmp_path)
+    assert len(history_of_runs("weekly").waiting) == 1
+    with pytest.raises(DataError, match=rf"no run of 'monthly' in {tmp_path}/? or {tmp_path}/audits/?; .*--output"):
+        history_of_runs("monthly")
+    assert main(["history", "weekly"]) == 0
+    assert "no estimate yet" in capsys.readouterr().out
+
+
+def test_tables_keep_every_estimate_that_was_stated(runs: list[Run], tmp_path: Path) -> None:
+    accuracy.estimate(runs[1], level=0.9)
+    lake = str(tmp_path / "lake")
+    for run in runs:
+        export_tables(run, lake, features=False)
+    found = history_in_tables("weekly", lake)
+    assert [(point.run, point.level) for point in found.points] == [
+        (runs[0].uri, 0.95),
+        (runs[1].uri, 0.95),
+        (runs[1].uri, 0.9),
+    ]
+    made = [datetime.fromisoformat(point.made) for point in found.points]
+    assert made == [datetime.fromisoformat(run.header.created or "") for run in (runs[0], runs[1], runs[1])]
+    assert found.points[0].pool == runs[0].header.pool.digest
+
+
+def test_a_metric_or_a_slice_has_a_history_of_its_own_in_runs_and_in_tables(
+    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stated = runs[0].read_estimate()
+    runs[0].write_estimate(with_numbers(stated))
+    lake = str(tmp_path / "lake")
+    for run in runs:
+        export_tables(run, lake, features=False)
+    for number, own in (
+        (NumberName("f1@dog"), METRICS["f1@dog"]),
+        (NumberName("accuracy", "camera", "south"), CAMERAS["south"]),
+    ):
+        for found in (history_of_runs("weekly", str(tmp_path), number), history_in_tables("weekly", lake, number)):
+            [point] = found.points
+            assert (point.run, point.measure) == (runs[0].uri, number.metric)
+            assert (point.value, point.low, point.high, point.n) == (own.value, own.low, own.high, own.n)
+            earlier = [runs[0].uri] if found.source.endswith("/estimates") else []  # stated without these numbers
+            assert found.without == [*earlier, runs[1].uri]
+            assert found.number == str(number)
+    assert main(["history", "weekly", "--output", str(tmp_path), "--slice", "camera=south"]) == 0
+    told = capsys.readouterr().out
+    assert "accuracy in camera=south" in told
+    assert "60.0 %" in told
+    assert f"the estimate has no accuracy in camera=south: {runs[1].uri}" in told
+    assert main(["history", "weekly", "--output", str(tmp_path), "--slice", "south"]) == 2
+    assert "is not written SLICES=SLICE, as in camera=north" in capsys.readouterr().err
+
+
+def test_the_command_prints_lines_or_json_and_draws_a_picture(
+    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "drawn" / "accuracy.svg"
+    assert main(["history", "weekly", "--output", str(tmp_path), "--picture", str(place)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:16].split("  ")[0] for line in lines] == [
+        "made",
+        "2026-10-05 06:00",
+        "2026-10-12 06:00",
+        "waiting",
+        "picture",
+    ]
+    assert lines[0].split() == ["made", "accuracy", "interval", "level", "labels", "run"]
+    assert re.search(r"  \d\d\.\d %  \d\d\.\d to \d\d\.\d +95 % +60  \S+$", lines[1])
+    drawn = ElementTree.fromstring(place.read_text())
+    assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(drawn.findall("{*}circle")) == 2
+    assert [item.text for item in drawn.findall("{*}text")][-2:] == ["2026-10-05", "2026-10-12"]
+    assert main(["history", "weekly", "--output", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == "opacc-history/1"
+
+
+TABLE = {"uri": "s3://lake/photos/", "format": "parquet", "columns": {"image": "jpeg"}}
+SPEC: dict[str, Any] = {"name": "a", "model": {"factory": "a:b"}, "output": "x", "pool": TABLE}
+
+
+def filtered(text: str | None, **more: Any) -> dict[str, Any]:
+    return {"pool": TABLE | ({} if text is None else {"filter": text})} | more
+
+
+def audited(home: Path, digest: str, prediction: object, **given: Any) -> Run:
+    run = named(home, "weekly", digest, prediction, **given)
+    verbs.select(run, "srs", 60, {}, seed=1)
+    answer(run, given.get("classes", CLASSES))
+    accuracy.estimate(run)
+    return run
+
+
+@pytest.fixture
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """Five weeks of one name: a filter, its opposite, the first filter again, no filter, and other classes."""
+    weeks, made = Weeks(monkeypatch), []
+    sure, unsure = filtered("conf > 0.5"), filtered("conf <= 0.5")
+    given = [sure, unsure, sure, filtered(None), filtered(None, classes=["cat", "dog", "fox"])]
+    for week, own in enumerate(given):
+        prediction = TRUTH if week != 1 else (TRUTH + 1) % 3
+        made.append(audited(tmp_path, f"{week:08d}", prediction, **own))
+        weeks.next()
+    return made
+
+
+def test_runs_of_different_populations_are_series_of_their_own(
+    mixed: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "drawn.svg"
+    assert main(["history", "weekly", "--output", str(tmp_path), "--picture", str(place)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "The runs have 4 populations. Their accuracies are not one series over time."
+    heads = [line for line in lines if line.startswith("population")]
+    assert heads == [
+        'population 1  pool s3://lake/photos, format parquet, filter "conf > 0.5", task classification, '
+        "classes cat, dog, owl",
+        'population 2  other filter "conf <= 0.5", not "conf > 0.5"',
+        'population 3  other filter none, not "conf <= 0.5"',
+        "population 4  other classes cat, dog, fox, not cat, dog, owl",
+    ]
+    assert [line[:10] for line in lines if line.startswith("2026")] == [
+        "2026-10-05",
+        "2026-10-19",  # the same filter again
+        "2026-10-12",
+        "2026-10-26",
+        "2026-11-02",
+    ]
+    drawn = ElementTree.fromstring(place.read_text())
+    assert len([item for item in drawn.findall("{*}path") if item.get("class") == "trend"]) == 4
+    assert [item.text for item in drawn.findall("{*}text") if item.text in "1234"] == ["1", "2", "3", "4"]
+    assert main(["history", "weekly", "--output", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    populations = [(point["population"]["filter"], point["population"]["classes"][2]) for point in found["points"]]
+    sure, unsure = ("conf > 0.5", "owl"), ("conf <= 0.5", "owl")
+    assert populations == [sure, unsure, sure, (None, "owl"), (None, "fox")]
+
+
+def test_a_population_is_not_a_version_of_its_data_nor_a_model(tmp_path: Path) -> None:
+    def digest(pool: dict[str, Any], spec: dict[str, Any], **model: Any) -> str:
+        content = SPEC | {"model": SPEC["model"] | model} | spec | {"pool": TABLE | pool}
+        return Population.of(parse_spec(content, "spec")).digest
+
+    table = {"format": "iceberg", "catalog": "lake", "table": "db.photos"}
+    same = [
+        ({}, {}, {}),
+        ({"uri": "s3://lake/photos"}, {"seed": 7}, {"factory": "a:c"}),
+        ({"columns": {"image": "png"}, "follow_links": True}, {"sample": {"method": "srs", "budget": 3}}, {}),
+    ]
+    assert len({digest(pool, spec, **model) for pool, spec, model in same}) == 1
+    others: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+        ({"uri": "s3://lake/videos/"}, {}, {}),
+        ({"filter": "a = 1"}, {}, {}),
+        ({"format": "huggingface"}, {}, {}),
+        ({"format": "huggingface", "split": "test"}, {}, {}),
+        (table, {}, {}),
+        (table | {"table": "db.videos"}, {}, {}),
+        ({}, {}, {"classes": ["cat", "dog"]}),
+        ({}, {}, {"task": "regression"}),
+        ({}, {"population": "photos"}, {}),
+    ]
+    assert len({digest(pool, spec, **model) for pool, spec, model in [same[0], *others]}) == 1 + len(others)
+    named = {"population": "photos"}
+    assert digest({"filter": "a = 1"}, named) == digest({"uri": "s3://lake/week-2"}, named) == digest({}, named)
+    cats = {"classes": ["cat", "dog"]}
+    assert digest({}, {}, **cats) == digest({}, {}, classes=["dog", "cat"]) != digest({}, named, **cats)
+    versions = ("", "/metadata/v1.metadata.json", "/metadata/v2.metadata.json")
+    assert len({digest({"format": "iceberg", "uri": f"s3://lake/t{end}"}, {}) for end in versions}) == 1
+    assert digest({"format": "delta", "version": 3}, {}) == digest({"format": "delta"}, {})
+
+
+def test_tables_keep_populations_apart(mixed: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = tmp_path / "lake"
+    for run in mixed:
+        export_tables(run, str(lake), features=False)
+    found = history_in_tables("weekly", str(lake))
+    own = history_of_runs("weekly", str(tmp_path))
+    assert {point.run: point.population for point in found.points} == {
+        point.run: point.population for point in own.points
+    }
+
+
+def test_a_damaged_export_is_named(mixed: list[Run], tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    for run in mixed[:2]:
+        export_tables(run, str(lake), features=False)
+    [file] = (lake / "estimates" / f"run={mixed[0].name}").iterdir()
+    file.write_bytes(b"not Parquet")
+    found = history_in_tables("weekly", str(lake))
+    assert (len(found.points), found.unread) == (1, [str(file)])
+    export_tables(mixed[0], str(lake), features=False)
+    assert len(history_in_tables("weekly", str(lake)).points) == 2
+
+
+def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
+    named(tmp_path, "weekly", "00000000", PREDICTION)
+    assert main(["history", "weekly", "--output", str(tmp_path), "--picture", str(tmp_path / "p.svg")]) == 5
+    assert not (tmp_path / "p.svg").exists()

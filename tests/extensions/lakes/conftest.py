@@ -1,0 +1,3 @@
+from pool_places import folder, store
+
+__all__ = ["folder", "store"]

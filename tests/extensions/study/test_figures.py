@@ -1,0 +1,91 @@
+"""Test the figures of a study: what is drawn, and that nothing is cut off."""
+
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_study import N, results_of, run_here, spec_of
+
+from opacc_ray.extensions.study import experiment, figures
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def results(cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Run a study of one case in this process."""
+    monkeypatch.setattr(experiment, "_run", run_here)
+
+    def run(**content: Any) -> dict[str, Any]:
+        given = {"methods": ["srs", "css"], "repetitions": 4} | content
+        return results_of(spec_of(cases / "full.npz", tmp_path, **given))
+
+    return run
+
+
+def drawing(results: dict[str, Any], name: str = "errors") -> ET.Element:
+    return ET.fromstring(figures.draw_study(results)[name])
+
+
+def many(number: int, cases: int = 1) -> dict[str, Any]:
+    """Made results of many methods, of which each next one has a greater error."""
+    facts = {"drawn_from": None, "number": "accuracy", "binary": True, "shuffled": [], "truth": {"": 0.9}, "size": 900}
+    facts |= {"accuracy": 0.9, "variance": 0.09, "bound": {"50": 0.5, "100": 0.5}}
+    made = {"spec": {"budgets": [50, 100]}, "cases": [facts | {"case": f"case {i}"} for i in range(cases)], "cells": []}
+    for i in range(cases):
+        for j in range(number):
+            value = (1 + j / 200) * (1 + 9 * i)  # lines end close to each other
+            cell = {"case": f"case {i}", "method": f"method:{j}", "efficiency": value}
+            made["cells"] += [cell | {"budget": n, "mse": value / 9 / n, "failures": n / 9 * value} for n in (50, 100)]
+    return made
+
+
+@pytest.mark.parametrize("budgets", [[30], [20, 40, 60], [5, 9, 200]])
+def test_theory_and_bound_are_right_at_the_budgets(results: Callable[..., dict[str, Any]], budgets: list[int]) -> None:
+    found = results(budgets=budgets)
+    case = found["cases"][0]
+    (errors,), (failures,) = figures.panels_of(found)
+    curves = {curve.name: dict(curve.points) for curve in errors.curves}
+    theory = [100 * math.sqrt(case["variance"] * (1 / n - 1 / N)) for n in budgets]
+    bound = [value * math.sqrt(case["bound"][str(n)]) for value, n in zip(theory, budgets, strict=True)]
+    assert [curves["SRS in theory"][n] for n in budgets] == pytest.approx(theory, rel=1e-9)
+    assert [curves["bound"][n] for n in budgets] == pytest.approx(bound, rel=1e-9)
+    expected = [n * (1 - case["accuracy"]) for n in budgets]
+    assert [value for _, value in failures.curves[0].points] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("methods", [["srs"], ["srs", "css", "sups", "rhcs"]])
+@pytest.mark.parametrize("budgets", [[30], [50, 51], [4, 9, 200]])
+def test_nothing_is_cut_off(results: Callable[..., dict[str, Any]], methods: list[str], budgets: list[int]) -> None:
+    drawn = drawing(results(methods=methods, budgets=budgets, repetitions=2))
+    dots = [(float(item.get("cx", 0)), float(item.get("cy", 0))) for item in drawn.iter(f"{SVG}circle")]
+    assert len(dots) == len(budgets) * (len(methods) + 2)  # and theory and bound
+    for x, y in dots:
+        assert 0 <= x <= figures.PLOT
+        assert figures.TOP <= y <= figures.HEIGHT - figures.BOTTOM
+    assert float(drawn.get("height", 0)) == figures.HEAD + figures.HEIGHT
+
+
+@pytest.mark.parametrize("name", ["errors", "failures"])
+@pytest.mark.parametrize("cases", [1, 8])
+def test_a_legend_names_all_methods_and_the_best_have_colours(name: str, cases: int) -> None:
+    drawn = drawing(many(25, cases), name)
+    panels = drawn.findall(f"{SVG}g")
+    assert len(panels) == cases
+    legend = [item for item in drawn.findall(f"{SVG}text") if item.get("class") != "title"]
+    theory = ["SRS in theory", *(["bound"] if name == "errors" else [])]
+    assert [item.text for item in legend] == [*theory, *(f"method:{j}" for j in range(25))]
+    assert sum(item.get("class") == "faint" for item in legend) == 17
+    places = [float(item.get("y", 0)) for item in legend]
+    assert max(places) < float(drawn.get("height", 0))
+    ends = [float(item.get("x", 0)) + figures.CHARACTER * len(item.text or "") for item in legend]
+    assert max(ends) <= float(drawn.get("width", 0))
+    moves = [re.findall(r"[\d.]+", panel.get("transform", "")) for panel in panels]
+    corners = {(float(x), float(y)) for x, y in moves}
+    assert len(corners) == cases
+    assert max(x for x, _ in corners) + figures.PLOT < min(float(item.get("x", 0)) for item in legend)
+    assert max(y for _, y in corners) + figures.HEIGHT <= float(drawn.get("height", 0))
