@@ -1,12 +1,12 @@
 """Errors for users: one clear sentence each, with the exit code of the command line.
 
 Every message names the value, its source and the fix. Scripts may rely on the exit codes. Values come from files that
-others wrote, so :func:`shown` shortens each to one line.
+others wrote, so :func:`shown` shortens each to one line. :func:`redacted` and :func:`without_values` hide secrets.
 """
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -119,3 +119,23 @@ def _named(value: Any) -> str:
     if type(value).__module__ in ("datetime", "pathlib"):
         return str(value)
     return f"a {type(value).__name__}"
+
+
+_AUTHORITY = re.compile(r"(?<![^\s@'\"/])(\w[\w.+-]*://)?[^\s/@'\":]{0,2000}:(?!//)[^\s@'\"]{0,2000}@")
+"""A secret may contain a slash, and the user may be missing; bounded lengths keep the search fast."""
+
+SHORTEST_SECRET = 8
+"""Characters of the shortest value that is hidden: `1` or `yes` is not a secret, and common in texts."""
+
+
+def redacted(text: str) -> str:
+    """Return a text with the credentials of addresses replaced by ***."""
+    return _AUTHORITY.sub(r"\1***@", text)
+
+
+def without_values(text: str, variables: Mapping[str, str]) -> str:
+    """Return a text with $NAME in place of the value of each variable."""
+    long = (name for name, value in variables.items() if len(value) >= SHORTEST_SECRET)
+    for name in sorted(long, key=lambda name: len(variables[name]), reverse=True):
+        text = text.replace(variables[name], f"${name}")
+    return text

@@ -12,10 +12,9 @@ from pydantic import Field
 from opacc_ray.audit.sanity import predicted_by, warnings_now, warnings_of
 from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.documents import Document, Part, format_field
-from opacc_ray.errors import LabelError, OpaccError, SpecError, counted, shortened
+from opacc_ray.errors import LabelError, OpaccError, SpecError, counted, redacted, shortened
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
-from opacc_ray.lake.redaction import redacted
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.registry import Registry
 from opacc_ray.runs.commit_log import Commit

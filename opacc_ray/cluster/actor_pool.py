@@ -42,7 +42,7 @@ from opacc_ray.extract.feature_set import left_of
 from opacc_ray.extract.machine import Machine, tune_allocation
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.lake.examples import Piece, Shard
-from opacc_ray.lake.outages import expect_answers
+from opacc_ray.lake.store import expect_answers
 
 log = logging.getLogger(__name__)
 

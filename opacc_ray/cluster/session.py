@@ -17,8 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from opacc_ray.cluster import local
-from opacc_ray.errors import ClusterError, LostRayError, OpaccError, shortened
-from opacc_ray.lake.redaction import redacted
+from opacc_ray.errors import ClusterError, LostRayError, OpaccError, redacted, shortened
 from opacc_ray.packages import require
 
 log = logging.getLogger(__name__)

@@ -7,6 +7,9 @@ never sees half of one, and a listing shows which work is done.
 import functools
 import io
 import logging
+import os
+import threading
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
@@ -16,8 +19,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from opacc_ray.errors import OpaccError, StorageError
-from opacc_ray.lake import outages
+from opacc_ray.errors import OpaccError, SpecError, StorageError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -309,16 +311,6 @@ def in_order(
                 future.cancel()
 
 
-def patient(call: Call) -> Call:
-    """Make a method of a store wait for storage that is gone for a while (:mod:`opacc_ray.lake.outages`)."""
-
-    @functools.wraps(call)
-    def waiting(store: Any, *arguments: Any, **options: Any) -> Any:
-        return outages.answered(partial(call, store, *arguments, **options), store.place, store.is_outage)
-
-    return waiting  # type: ignore[return-value]
-
-
 def write_files(store: Store, files: Mapping[str, bytes]) -> list[str]:
     """Write contents by their keys, one after the other, and return their URIs."""
     for key, data in files.items():
@@ -357,10 +349,83 @@ def changed(uri: str, what: str) -> ChangedError:
     )
 
 
+# -- outages ---------------------------------------------------------------------------------------------------
+
+PATIENCE = "OPACC_STORAGE_PATIENCE"
+"""Environment variable: most seconds that a request waits for storage; 0: none."""
+
+DEFAULT, PAUSE, MOST_PAUSE = 180.0, 1.0, 10.0
+"""Seconds: of patience, before the first further try, and at most before each."""
+
+_answered: set[str] = set()
+_lock, _down = threading.Lock(), dict[str, float]()
+
+
+def expect_answers() -> None:
+    """Wait for every outage, even if this process has had no answer yet."""
+    _answered.add("")
+
+
+def patience() -> float:
+    """Return the most seconds that a request waits; raises SpecError if the environment has no such number."""
+    text = os.environ.get(PATIENCE, "")
+    try:
+        seconds = float(text or DEFAULT)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 86400:
+        raise SpecError(f"{PATIENCE} is {text!r}; set it to seconds, such as 180")
+    return seconds
+
+
+def patient(call: Call) -> Call:
+    """Make a method of a store wait, within a budget of time, for a server that does not answer.
+
+    A first request fails at once where the address itself is wrong, as a name that does not exist. Workers of a cluster
+    wait for that one as well, since their driver has had answers. What waits for storage is no failed attempt of a
+    shard. ``store.is_outage`` decides by the cause of an error, and by whether ``store.place`` answered before.
+    """
+
+    @functools.wraps(call)
+    def waiting(store: Any, *arguments: Any, **options: Any) -> Any:
+        begun, pause = time.monotonic(), PAUSE
+        while True:
+            try:
+                result = call(store, *arguments, **options)
+            except StorageError as error:
+                left = begun + patience() - time.monotonic()
+                if left <= 0 or not store.is_outage(error.__cause__, not _answered.isdisjoint(("", store.place))):
+                    raise
+                _begin(store.place, str(error), left)
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, MOST_PAUSE)
+            else:
+                _end(store.place)
+                return result
+
+    return waiting  # type: ignore[return-value]
+
+
+def _begin(place: str, why: str, left: float) -> None:
+    with _lock:
+        if place not in _down:
+            _down[place] = time.monotonic()
+            log.warning("%s; waiting up to %.0f s for it", why, left)
+
+
+def _end(place: str) -> None:
+    _answered.add(place)
+    if _down:
+        with _lock:
+            since = _down.pop(place, None)
+        if since is not None:
+            log.info("%s answers again, after %.0f s", place, time.monotonic() - since)
+
+
 # -- tables whose catalog says where they are and gives access -----------------------------------------------
 
 S3_OPTIONS = ("s3.endpoint", "s3.region", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
-"""pyiceberg's names of what ``s3_client.connection`` returns."""
+"""pyiceberg's names of what ``s3_store.connection`` returns."""
 
 
 class TableAccess(NamedTuple):

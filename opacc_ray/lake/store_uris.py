@@ -15,8 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.local_store import LocalStore
-from opacc_ray.lake.s3_client import Access
-from opacc_ray.lake.s3_store import S3Store
+from opacc_ray.lake.s3_store import Access, S3Store
 from opacc_ray.lake.store import Entry, Store, VendedTable
 from opacc_ray.registry import Registry
 

@@ -11,7 +11,7 @@ from faulty_proxy import FaultyProxy
 from local_s3 import LocalS3
 
 from opacc_ray.errors import SpecError, StorageError
-from opacc_ray.lake import outages
+from opacc_ray.lake import store as storage
 from opacc_ray.lake.store_uris import open_store
 
 
@@ -21,9 +21,9 @@ def door(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
         for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
             monkeypatch.setenv(name, proxy.endpoint)
         monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-        monkeypatch.setenv(outages.PATIENCE, "60")
-        monkeypatch.setattr(outages, "_answered", set())
-        monkeypatch.setattr(outages, "PAUSE", 0.05)
+        monkeypatch.setenv(storage.PATIENCE, "60")
+        monkeypatch.setattr(storage, "_answered", set())
+        monkeypatch.setattr(storage, "PAUSE", 0.05)
         yield proxy
 
 
@@ -72,12 +72,12 @@ def test_the_first_request_waits_for_a_server_that_refuses_connections(
     s3: LocalS3, door: FaultyProxy, bucket: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_store(bucket).write("a", b"before")
-    monkeypatch.setattr(outages, "_answered", set())
-    begin = outages._begin
+    monkeypatch.setattr(storage, "_answered", set())
+    begin = storage._begin
     with ShutDoor(s3.endpoint) as shut:
         for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
             monkeypatch.setenv(name, shut.endpoint)
-        monkeypatch.setattr(outages, "_begin", lambda *outage: (begin(*outage), shut.open()))
+        monkeypatch.setattr(storage, "_begin", lambda *outage: (begin(*outage), shut.open()))
         assert open_store(bucket).read("a") == b"before"
     assert caplog.text.count("waiting up to") == 1
 
@@ -88,13 +88,13 @@ def test_an_address_that_does_not_exist_is_an_error_at_once(
     open_store(bucket).write("a", b"")
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.setenv(name, "http://no-such-host.invalid")
-    monkeypatch.setattr(outages, "_answered", set())
+    monkeypatch.setattr(storage, "_answered", set())
     begun = time.monotonic()
     with pytest.raises(StorageError, match=r"no answer from http://no-such-host\.invalid"):
         open_store(bucket).read("a")
     assert time.monotonic() - begun < 20
-    outages.expect_answers()  # as workers do
-    monkeypatch.setenv(outages.PATIENCE, "2")
+    storage.expect_answers()  # as workers do
+    monkeypatch.setenv(storage.PATIENCE, "2")
     with pytest.raises(StorageError):
         open_store(bucket).read("a")
     assert time.monotonic() - begun > 2
@@ -103,11 +103,11 @@ def test_an_address_that_does_not_exist_is_an_error_at_once(
 def test_patience_ends(door: FaultyProxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(f"{bucket}/here")
     store.write("a", b"")
-    monkeypatch.setenv(outages.PATIENCE, "1")
+    monkeypatch.setenv(storage.PATIENCE, "1")
     door.share = 1.0
     with pytest.raises(StorageError):
         store.read("a")
-    monkeypatch.setenv(outages.PATIENCE, "long")
+    monkeypatch.setenv(storage.PATIENCE, "long")
     with pytest.raises(SpecError, match="OPACC_STORAGE_PATIENCE is 'long'; set it to seconds, such as 180"):
         store.read("a")
 

@@ -11,7 +11,7 @@ from encoded_files import npy, tar
 from tables import parquet
 
 from opacc_ray.errors import DataError, SpecError, StorageError
-from opacc_ray.lake.listing import pattern_of_keys
+from opacc_ray.lake.pools import pattern_of_keys
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import open_pool, parse_spec, plan_pool
 

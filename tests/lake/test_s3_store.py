@@ -12,7 +12,7 @@ from local_s3 import LocalS3
 from local_server import LocalServer, QuietHandler
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake import s3_client, s3_store
+from opacc_ray.lake import s3_store
 from opacc_ray.lake.store import warn_of_one_writer
 from opacc_ray.lake.store_uris import Store, open_store
 
@@ -162,21 +162,21 @@ def test_refusals_are_put_into_words(scripted: ScriptedS3, status: int, code: st
 
 
 def test_the_client_suits_its_endpoint(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    custom = s3_client.client_for().meta
-    assert s3_client.client_for().meta is custom
+    custom = s3_store.client_for().meta
+    assert s3_store.client_for().meta is custom
     assert (custom.region_name, custom.endpoint_url) == ("us-east-1", s3.endpoint)
     assert custom.config.request_checksum_calculation == custom.config.response_checksum_validation == "when_required"
     assert custom.config.s3 == {"addressing_style": "path"}
     assert custom.config.retries["total_max_attempts"] == 3
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_MAX_ATTEMPTS"):
         monkeypatch.delenv(name)
-    aws = s3_client.client_for().meta
+    aws = s3_store.client_for().meta
     assert (aws.region_name, aws.endpoint_url) == ("us-east-1", "https://s3.amazonaws.com")
     assert aws.config.request_checksum_calculation == aws.config.response_checksum_validation == "when_supported"
     assert aws.config.s3 is None
     assert aws.config.retries["total_max_attempts"] == 8
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    assert s3_client.client_for().meta.region_name == "eu-west-1"
+    assert s3_store.client_for().meta.region_name == "eu-west-1"
 
 
 def test_a_server_that_does_not_know_ranges_sends_all(scripted: ScriptedS3) -> None:

@@ -22,9 +22,8 @@ from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.page.label_queue import LabelQueue
-from opacc_ray.lake import outages
 from opacc_ray.lake.local_store import LocalStore
-from opacc_ray.lake.store import Entries
+from opacc_ray.lake.store import PATIENCE, Entries
 from opacc_ray.lake.store_uris import join
 from opacc_ray.runs.run import Run
 
@@ -119,7 +118,7 @@ def test_the_same_draw_at_once_is_one_draw(run: Run) -> None:
 def test_whoever_reads_while_a_round_is_closed_drawn_and_labelled_finds_no_loss(
     race: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(outages.PATIENCE, "60")
+    monkeypatch.setenv(PATIENCE, "60")
     write_pool(str(tmp_path))
     uri = write_features(str(tmp_path))[0].uri
     ids = verbs.select(Run.open(uri), "srs", 20, {}).ids
@@ -152,7 +151,7 @@ def test_verify_waits_for_the_copy_of_an_estimate(run: Run, monkeypatch: pytest.
     written = copy.read_bytes()
     copy.write_bytes(run.estimates()[0][1].to_bytes())
     assert [fault.file for fault in verify(run.uri).faults] == [str(copy)]
-    monkeypatch.setenv(outages.PATIENCE, "60")
+    monkeypatch.setenv(PATIENCE, "60")
     threading.Timer(1, copy.write_bytes, [written]).start()
     assert verify(run.uri).faults == []
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opacc_ray.errors import OpaccError, StorageError
-from opacc_ray.lake.redaction import redacted, without_values
+from opacc_ray.errors import OpaccError, StorageError, redacted, without_values
 from opacc_ray.lake.store_uris import join, open_store, read_uri
 
 SECRET = "hUsH/wJalrXUtnFEMI+K7"

@@ -26,8 +26,7 @@ from opacc_ray.extract.slice_columns import check_slices, folder_of, with_slices
 from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.label_log import read_log, refuse_lost
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.lake.outages import patience
-from opacc_ray.lake.store import in_order
+from opacc_ray.lake.store import in_order, patience
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws, feature_store
 from opacc_ray.runs.commit_log import digest_of

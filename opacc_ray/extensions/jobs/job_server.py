@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from opacc_ray.cluster.job_client import AuthenticationError, JobStatus, JobSubmissionClient
 from opacc_ray.cluster.session import check_address
-from opacc_ray.errors import ClusterError, SpecError, shortened, without_colours
-from opacc_ray.lake.redaction import redacted, without_values
+from opacc_ray.errors import ClusterError, SpecError, redacted, shortened, without_colours, without_values
 
 ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")  # variables that name the cluster, as Ray reads them
 

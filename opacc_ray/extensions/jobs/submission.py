@@ -24,8 +24,7 @@ from opacc_ray.audit.progress import LOG
 from opacc_ray.audit.resolution import Resolved, resolve
 from opacc_ray.audit.status import ended_by, status
 from opacc_ray.documents import Document, format_field
-from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shown
-from opacc_ray.lake.redaction import without_values
+from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shown, without_values
 from opacc_ray.lake.store_uris import join, open_store, read_uri, split
 from opacc_ray.packages import require
 from opacc_ray.runs.run import Run

@@ -21,7 +21,7 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from opacc_ray.errors import DataError, OpaccError, SpecError, StorageError, shortened
-from opacc_ray.lake.s3_client import connection, has_settings
+from opacc_ray.lake.s3_store import connection, has_settings
 from opacc_ray.lake.store import S3_OPTIONS, TableAccess
 
 ATTEMPTS, SECONDS = 5, 30  # of a request to a catalog, and for an answer of Unity Catalog

@@ -23,8 +23,8 @@ from opacc_ray.extensions.lakes.table_versions import SplitKeys
 from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Rules, Shard
 from opacc_ray.lake.filters import check_columns, kept_rows
 from opacc_ray.lake.formats import parquet
-from opacc_ray.lake.listing import TABLES_HIDE, find_files, pattern_of_keys
 from opacc_ray.lake.parquet_io import pa, unless_valid
+from opacc_ray.lake.pools import TABLES_HIDE, find_files, pattern_of_keys
 from opacc_ray.lake.store import Entry, Store
 
 TRAITS = parquet.TRAITS._replace(keys=SplitKeys, files=(".arrow", *parquet.SUFFIXES))

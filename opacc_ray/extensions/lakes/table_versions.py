@@ -9,8 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from opacc_ray.documents import Section
 from opacc_ray.errors import DataError
-from opacc_ray.lake.s3_client import connection
-from opacc_ray.lake.s3_store import S3Store
+from opacc_ray.lake.s3_store import S3Store, connection
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.spec.pool_spec import time_text
 

@@ -32,7 +32,7 @@ from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.lake.case_files import read_npz
 from opacc_ray.lake.decode import ImageError, decode_image, encode_png
-from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.pools import find_files
 from opacc_ray.lake.store_uris import open_store, read_uri, write_object
 
 Image = NDArray[np.float64]

@@ -18,9 +18,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, format_field
-from opacc_ray.errors import DataError, StorageError, shortened
+from opacc_ray.errors import DataError, StorageError, redacted, shortened
 from opacc_ray.estimation.intervals import clipped
-from opacc_ray.lake.redaction import redacted
 from opacc_ray.packages import require
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import DOCUMENT, PAGE, SUMMARY

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError
-from opacc_ray.lake.s3_client import Access
+from opacc_ray.lake.s3_store import Access
 from opacc_ray.lake.store_uris import CATALOG, open_store, split
 from opacc_ray.pool import COLUMNS, LAYERS
 from opacc_ray.registry import Registry

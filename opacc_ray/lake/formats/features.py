@@ -17,12 +17,12 @@ from typing import Any
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Batch, Cut, Found, Ignored, Limits, Rules, Shard
-from opacc_ray.lake.file_footers import readable
 from opacc_ray.lake.filters import check_columns, kept_rows
 from opacc_ray.lake.formats import FEATURE_COLUMNS, Traits, parquet
-from opacc_ray.lake.listing import TABLES_HIDE, find_files, partitions_of
+from opacc_ray.lake.formats.parquet import readable
 from opacc_ray.lake.parquet_io import arrow_owned, metadata_of, pa, read_columns, schema_of, unless_valid
-from opacc_ray.lake.s3_client import Access
+from opacc_ray.lake.pools import TABLES_HIDE, find_files, partitions_of
+from opacc_ray.lake.s3_store import Access
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.lake.store_uris import open_store, split
 

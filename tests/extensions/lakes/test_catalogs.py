@@ -12,8 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from opacc_ray.errors import DataError, OpaccError, SpecError, StorageError
 from opacc_ray.extensions.lakes import catalogs
-from opacc_ray.lake.s3_client import client_for
-from opacc_ray.lake.s3_store import S3Store
+from opacc_ray.lake.s3_store import S3Store, client_for
 from opacc_ray.lake.store_uris import open_store, open_table
 from opacc_ray.spec import open_pool, parse_spec
 
