@@ -24,8 +24,7 @@ from scipy.special import expit
 
 import opacc_ray as opacc
 from opacc_ray.estimation.estimate import estimate_outcomes, measure_failures
-from opacc_ray.estimation.intervals import normal_quantile
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.intervals import Estimate, normal_quantile
 from opacc_ray.estimation.sample import join
 from opacc_ray.parts.view import View, view_of
 

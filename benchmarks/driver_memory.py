@@ -27,7 +27,7 @@ import markdown_table as markdown
 import numpy as np
 
 from opacc_ray.cluster.session import connected
-from opacc_ray.estimation.numbers import KnownPool, numbers_of
+from opacc_ray.estimation.estimate import KnownPool, numbers_of
 from opacc_ray.estimation.sample import join
 from opacc_ray.extract.feature_files import FeatureFile, Features
 from opacc_ray.extract.shards import FeatureShard, encode_shard

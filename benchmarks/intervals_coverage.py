@@ -27,13 +27,12 @@ from numpy.typing import NDArray
 from processes import repeat
 
 import opacc_ray as opacc
-from opacc_ray.estimation.accuracy import failures_by_design
 from opacc_ray.estimation.class_totals import ClassTotals, scaled
 from opacc_ray.estimation.distribution import AdjustedWilson
-from opacc_ray.estimation.estimate import compare_outcomes, estimate_outcomes
-from opacc_ray.estimation.numbers import KnownPool, numbers_of
-from opacc_ray.estimation.prediction_powered import assisted_estimate
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.estimate import KnownPool, estimate_outcomes, numbers_of
+from opacc_ray.estimation.failures import assisted_estimate, failures_by_design
+from opacc_ray.estimation.intervals import Estimate
+from opacc_ray.estimation.model_comparison import compare_outcomes
 from opacc_ray.estimation.sample import join
 from opacc_ray.estimation.sequential import confidence_sequence
 from opacc_ray.extensions.study import cases as study

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from processes import repeat
 
 import opacc_ray as opacc
-from opacc_ray.estimation.estimate import compare_outcomes
-from opacc_ray.estimation.model_comparison import SeveralModels
+from opacc_ray.estimation.model_comparison import SeveralModels, compare_outcomes
 from opacc_ray.extensions.study.measures import least_variance
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers.select import select

@@ -18,9 +18,9 @@ from opacc_ray._version import __version__ as __version__
 if TYPE_CHECKING:
     from opacc_ray.audit.audit import Audit
     from opacc_ray.errors import OpaccError
-    from opacc_ray.estimation.estimate import estimate_ratio
+    from opacc_ray.estimation.design_numbers import estimate_ratio
+    from opacc_ray.estimation.intervals import Estimate
     from opacc_ray.estimation.model_comparison import SeveralModels
-    from opacc_ray.estimation.result import Estimate
     from opacc_ray.extensions.characterize.characterization import characterize
     from opacc_ray.extensions.demo.digits import load_example
     from opacc_ray.extensions.discovery import Discovery, discover
@@ -55,7 +55,7 @@ __all__ = [
 
 _HOME = {
     "Audit": "audit.audit",
-    "Estimate": "estimation.result",
+    "Estimate": "estimation.intervals",
     "History": "history",
     "Labelled": "labels.given_labels",
     "OpaccError": "errors",
@@ -65,7 +65,7 @@ _HOME = {
     "assess_judges": "labelled",
     "compare": "labelled",
     "estimate": "labelled",
-    "estimate_ratio": "estimation.estimate",
+    "estimate_ratio": "estimation.design_numbers",
     "select": "labelled",
 }
 """Module of each public name of the core, which is imported when the name is first used; extensions register theirs."""

@@ -14,15 +14,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimation.adjustments import SampleOf, baseline
+from opacc_ray.estimation.adjustments import SampleOf, baseline, represent
 from opacc_ray.estimation.design_numbers import estimate_error
-from opacc_ray.estimation.estimate import compare_by, compare_outcomes, estimate_outcomes, represent
+from opacc_ray.estimation.estimate import (
+    JudgeQuality,
+    KnownPool,
+    estimate_outcomes,
+    judge_quality,
+    judge_slicings,
+    numbers_of,
+)
 from opacc_ray.estimation.estimate import estimate as estimate_number
-from opacc_ray.estimation.fit import fit_failures
-from opacc_ray.estimation.intervals import level_of_each
-from opacc_ray.estimation.model_comparison import SeveralModels
-from opacc_ray.estimation.numbers import JudgeQuality, KnownPool, judge_quality, judge_slicings, numbers_of
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.failures import fit_failures
+from opacc_ray.estimation.intervals import Estimate, level_of_each
+from opacc_ray.estimation.model_comparison import SeveralModels, compare_by, compare_outcomes
 from opacc_ray.estimation.sample import Sample, check_level, join
 from opacc_ray.history import History, histories_of
 from opacc_ray.labels.given_labels import Labelled, labelled_rounds, named

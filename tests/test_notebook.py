@@ -14,7 +14,7 @@ import opacc_ray.audit
 from opacc_ray.audit.audit import Audit
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError
-from opacc_ray.estimation.result import as_html
+from opacc_ray.estimation.intervals import as_html
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.runs.run import Run
 

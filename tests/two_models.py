@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from opacc_ray.estimation.estimate import compare_outcomes
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.intervals import Estimate
+from opacc_ray.estimation.model_comparison import compare_outcomes
 from opacc_ray.selection import Selection
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.designs import Design
-from opacc_ray.estimation.accuracy import PoolFailures, failures_by_design
 from opacc_ray.estimation.distribution import AdjustedWilson
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.failures import PoolFailures, failures_by_design
+from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.sample import join
 from opacc_ray.selection import Selection
 

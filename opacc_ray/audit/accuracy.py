@@ -23,7 +23,6 @@ from opacc_ray.audit.run_numbers import (
 )
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimation.accuracy import PoolFailures, accuracy_of, failures_by_design
 from opacc_ray.estimation.adjustments import (
     Circumstances,
     PoolAsSample,
@@ -31,13 +30,21 @@ from opacc_ray.estimation.adjustments import (
     Statement,
     baseline,
     disagreement,
+    represent,
     widen,
 )
 from opacc_ray.estimation.class_totals import cost_of_every_error, cost_of_failures
-from opacc_ray.estimation.estimate import measure_failures, represent
-from opacc_ray.estimation.fit import fit_failures, uses_regression
-from opacc_ray.estimation.prediction_powered import assisted_estimate, tuned_strength
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.estimate import measure_failures
+from opacc_ray.estimation.failures import (
+    PoolFailures,
+    accuracy_of,
+    assisted_estimate,
+    failures_by_design,
+    fit_failures,
+    tuned_strength,
+    uses_regression,
+)
+from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.sample import Sample, join
 from opacc_ray.estimation.sequential import SPENDING, confidence_sequence, draw_sequence
 from opacc_ray.history import NO_HISTORY, History

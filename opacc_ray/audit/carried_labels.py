@@ -30,7 +30,7 @@ from opacc_ray.designs.inclusion_probability import CARRIED, NEW, OLD, Grown, In
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
-from opacc_ray.estimation.fit import trusted_share
+from opacc_ray.estimation.failures import trusted_share
 from opacc_ray.estimation.sample import Rounds
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.formats.csv_file import spreadsheet_safe

@@ -19,11 +19,10 @@ from opacc_ray.audit.verbs import start
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimation.adjustments import Allowance
-from opacc_ray.estimation.estimate import compare_by, compare_outcomes
-from opacc_ray.estimation.fit import uses_regression
-from opacc_ray.estimation.model_comparison import SeveralModels
-from opacc_ray.estimation.numbers import KnownPool
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.estimate import KnownPool
+from opacc_ray.estimation.failures import uses_regression
+from opacc_ray.estimation.intervals import Estimate
+from opacc_ray.estimation.model_comparison import SeveralModels, compare_by, compare_outcomes
 from opacc_ray.estimation.sample import join
 from opacc_ray.extract import user_code
 from opacc_ray.labels.label_log import read_log

@@ -17,7 +17,7 @@ from opacc_ray.audit.run_numbers import checked_metric, class_names, open_for_es
 from opacc_ray.errors import LabelError, SpecError, shown
 from opacc_ray.estimation.adjustments import baseline
 from opacc_ray.estimation.class_totals import Interim
-from opacc_ray.estimation.result import Estimate, joined_reasons
+from opacc_ray.estimation.intervals import Estimate, joined_reasons
 from opacc_ray.estimation.sequential import InterimAnalysis, advice, analyse, forecast, interim_level, labels_for
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds, reason_of
 from opacc_ray.metrics.metric import ACCURACY, Metric, parse_metric

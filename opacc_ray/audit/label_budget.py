@@ -14,6 +14,7 @@ from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.audit.run_numbers import coded_classes
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import SpecError
+from opacc_ray.estimation.estimate import KnownPool, Numbers
 from opacc_ray.estimation.forecast import (
     NumberForecast,
     forecast_labels,
@@ -21,9 +22,7 @@ from opacc_ray.estimation.forecast import (
     forecast_widths,
     worth_of_judges,
 )
-from opacc_ray.estimation.intervals import clipped
-from opacc_ray.estimation.numbers import KnownPool, Numbers
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.intervals import Estimate, clipped
 from opacc_ray.estimation.sequential import expected_half_width, planned_rounds, shrinkage_rate
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds

@@ -15,11 +15,10 @@ from opacc_ray.errors import SpecError
 from opacc_ray.estimation.adjustments import Circumstances, SecondOpinions, disagreement
 from opacc_ray.estimation.class_totals import Costs, scaled
 from opacc_ray.estimation.design_numbers import effect_on_ratio, effects
-from opacc_ray.estimation.fit import uses_regression
-from opacc_ray.estimation.intervals import level_of_each, zero_failure_bound
+from opacc_ray.estimation.estimate import KnownPool, Numbers, judge_quality, judge_slicings, numbers_of
+from opacc_ray.estimation.failures import uses_regression
+from opacc_ray.estimation.intervals import Estimate, level_of_each, zero_failure_bound
 from opacc_ray.estimation.model_comparison import TrueClasses, linearise
-from opacc_ray.estimation.numbers import KnownPool, Numbers, judge_quality, judge_slicings, numbers_of
-from opacc_ray.estimation.result import Estimate
 from opacc_ray.estimation.sample import Sample, join
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.label_rows import numbers_in
@@ -133,7 +132,7 @@ def run_numbers(
 ) -> "RunNumbers":
     """Fit the failures to the ``known`` labels of some ``rounds``, and measure all totals.
 
-    The others are as for :func:`opacc_ray.estimation.numbers.numbers_of` and :class:`RunNumbers`.
+    The others are as for :func:`opacc_ray.estimation.estimate.numbers_of` and :class:`RunNumbers`.
     """
     model, history = run.spec.model, history_for(run, [item.known for item in known])
     predicted, classes = coded_classes(run, known, view)

@@ -201,7 +201,7 @@ class Design(ABC):
 
     @property
     def interval(self) -> str:
-        """Interval that belongs to the design: see ``estimation/accuracy.py``."""
+        """Interval that belongs to the design: see ``estimation/failures.py``."""
         return "weighted Clopper-Pearson"
 
     @property

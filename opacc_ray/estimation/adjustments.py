@@ -74,7 +74,7 @@ to widen an interval: a note reports what they show.
 **The simple random sample**, and the number of its labels that would be as precise:
 
     S² = n / (n - 1) · θ̂(1 - θ̂)                      for scores their variance, weighted by the design
-    interval of a simple random sample of n, without replacement, whose mean is θ̂     (``accuracy.py``)
+    interval of a simple random sample of n, without replacement, whose mean is θ̂     (``failures.py``)
     n_eff = 1 / (v / S² + 1/N)                        the n at which (1/n - 1/N)·S², its variance, is v
 
 n_eff is L. Kish's effective sample size ("Survey Sampling", 1965): n_eff = 3n means that n labels of the design are
@@ -100,10 +100,11 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimation.accuracy import failures_by_design
 from opacc_ray.estimation.constants import BY_CHANCE, LEAST_DEVIANT, LEAST_OPINIONS
+from opacc_ray.estimation.failures import Fit, failures_by_design
 from opacc_ray.estimation.intervals import (
     WEIGHTED,
+    Estimate,
     Interval,
     effective_number,
     hypergeometric,
@@ -112,13 +113,13 @@ from opacc_ray.estimation.intervals import (
     weighted_clopper_pearson,
     wilson,
 )
-from opacc_ray.estimation.result import Estimate
 from opacc_ray.estimation.sample import Rounds, Sample
 from opacc_ray.estimation.sequential import interim_level
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.selection import Outcome
 
 Array = NDArray[np.float64]
+Codes = NDArray[np.integer]
 
 MORE = "more"
 """A population of any size: examples or clusters to come."""
@@ -232,6 +233,27 @@ def _note(asked: SampleOf, num: int) -> str:
         f"The interval is about {many} {_units(asked)}, of which the pool has {num:,}, drawn at random. That of the "
         "sampling design alone, metrics and slices are about the pool."
     )
+
+
+def represent(
+    asked: SampleOf, found: Estimate, sample: Sample, clusters: Codes | None, fit: Fit | None
+) -> PoolAsSample:
+    """Return how well the pool of ``sample``, with the accuracy ``found``, represents its population.
+
+    ``clusters`` (N,) numbers them from 0, if they were drawn. Raises SpecError as
+    :func:`opacc_ray.estimation.adjustments.pool_as_sample`.
+    """
+    rounds, failure = sample.rounds, sample.failure
+    size, value, weight = rounds.pool_size, 1 - found.value, rounds.weights
+    spread = max(value * (1 - value), 0.0)
+    if not sample.is_binary:
+        spread = min(spread, float(weight @ (failure - value) ** 2) / float(weight.sum()))
+    if clusters is None:
+        return pool_as_sample(asked, found, size, spread, None)
+    forecast = np.full(size, float(failure.mean())) if fit is None else fit.failure
+    labels = rounds.index, weight, failure
+    deviations = cluster_deviations(clusters, int(clusters.max()) + 1, forecast, labels, value)
+    return pool_as_sample(asked, found, size, spread, deviations)
 
 
 _BY_RISK = (WEIGHTED, "adjusted Wilson")

@@ -51,8 +51,17 @@ from numpy.typing import NDArray
 
 from opacc_ray.estimation.constants import LEVELS, MUCH_NARROWER, PRIOR_FAILURES
 from opacc_ray.estimation.distribution import DomainWilson, Mean, Total
-from opacc_ray.estimation.intervals import TIE, normal_quantile, student_quantile, wider, wilson
-from opacc_ray.estimation.result import Estimate, IfPredicted, joined_reasons, within_interval
+from opacc_ray.estimation.intervals import (
+    TIE,
+    Estimate,
+    IfPredicted,
+    joined_reasons,
+    normal_quantile,
+    student_quantile,
+    wider,
+    wilson,
+    within_interval,
+)
 from opacc_ray.estimation.sample import Sample
 from opacc_ray.estimation.totals import DesignEvidence, Evidence, Variable
 from opacc_ray.metrics.metric import (

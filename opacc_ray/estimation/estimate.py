@@ -1,40 +1,303 @@
-"""Estimate any number of a pool from labels, or compare several models: what joins all the parts of the engine."""
+"""Estimate any number of one model on one pool by the labels of one sample: accuracy, metrics, classes, slices.
 
-import csv
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+    fit       = fit_failures(view, sample)               once, or None where the design alone speaks
+    failures, evidence = measure(sample, fit, groups)    totals of the pool and of its parts, in one pass
+    estimate  = metric of these totals
+
+Rounds of `neyman` with their pool have predicted failures for every example; other samples speak by their design alone.
+
+**How good judges are.** A judge splits the part of the pool that it has judged in two parts of known size: the answers
+that it calls right, and those that it calls wrong. How many are right in either is estimated from the labels as in any
+slice. Sensitivity (the share of the right answers that it calls right), specificity (the share of the wrong ones that
+it calls wrong) and Cohen's kappa are functions of these two totals (:mod:`opacc_ray.metrics.metric`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.errors import LabelError, SpecError, counted, shown
-from opacc_ray.estimation.accuracy import PoolFailures, accuracy_of
-from opacc_ray.estimation.adjustments import PoolAsSample, SampleOf, cluster_deviations, pool_as_sample
-from opacc_ray.estimation.design_numbers import ratio_of
-from opacc_ray.estimation.fit import Fit, fit_failures, uses_regression
-from opacc_ray.estimation.model_comparison import (
-    SeveralModels,
-    TrueClasses,
-    compare_accuracies,
-    compare_metric,
-    cut_to_predictions,
-    linearise,
-)
-from opacc_ray.estimation.numbers import KnownPool, numbers_of
-from opacc_ray.estimation.prediction_powered import assisted_estimate
-from opacc_ray.estimation.result import Estimate
-from opacc_ray.estimation.sample import Rounds, Sample, check_level, join
-from opacc_ray.estimation.totals import measure
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimation import design_numbers
+from opacc_ray.estimation.class_totals import ClassTotals, Interim, Labels, Totals, estimate_of
+from opacc_ray.estimation.constants import NOISES
+from opacc_ray.estimation.failures import Fit, PoolFailures, accuracy_of, assisted_estimate, fit_failures
+from opacc_ray.estimation.intervals import Estimate, normal_quantile
+from opacc_ray.estimation.sample import Sample, check_level, join
+from opacc_ray.estimation.totals import Evidence, Groups, RandomEvidence, measure
 from opacc_ray.history import History, histories_of
-from opacc_ray.metrics.metric import ACCURACY, Metric, Ratio, count_of
-from opacc_ray.parts.view import View, view_of, views_of
+from opacc_ray.judges import NOT_JUDGED, SAYS_RIGHT, SAYS_WRONG, verdicts
+from opacc_ray.metrics.metric import ACCURACY, AVERAGES, Metric, Ratio, find_place
+from opacc_ray.metrics.scores import (
+    BINS,
+    CALIBRATION,
+    RANKINGS,
+    Linear,
+    bins_of,
+    failures_along,
+    ranking_of,
+    score_of,
+)
+from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.same_pool import content_of, refuse_other_order, refuse_other_pools
 from opacc_ray.selection import Outcome, Selection
+from opacc_ray.slices import BY_TRUTH, Slicing
 
+Array = NDArray[np.float64]
 Codes = NDArray[np.integer]
+
+Key = str | Metric | None
+"""A partition of the pool by predicted class, and by slices of a name, or for a number that judges the confidence."""
+
+
+@dataclass(frozen=True, eq=False)
+class KnownPool:
+    """What is known of every example without labels."""
+
+    view: View  # the features, for rounds of `neyman` and for numbers that judge the confidence
+    predicted: Codes  # (N,) class, 0 .. C - 1; zeros for a regression
+    classes: Sequence[str] = ("all",)  # C names
+    slicings: Mapping[str, Slicing] = field(default_factory=dict)  # by name
+
+    def confidence(self, metric: Metric) -> Array:
+        """Return the confidence of every example (N,), which a metric needs; raises DataError without it."""
+        self.view.need(("confidence",), str(metric))
+        return self.view.column("confidence")
+
+    def check(self, metric: Metric) -> None:
+        """Raise SpecError or DataError unless a number that judges the confidence can be stated."""
+        self.view.need(("confidence",), str(metric))
+        if metric.name in RANKINGS:
+            find_place(metric, self.classes)
+            if (num := len(self.classes)) != 2:
+                raise SpecError(
+                    f"{metric}: the confidence is a score of one class with two classes, and there are {num}"
+                )
+
+    def groups(self, key: str | None) -> Groups:
+        """Return the partition by predicted class, and by the slices of a name."""
+        if key is None:
+            return Groups(self.predicted, len(self.classes))
+        slicing = self.slicings[key]
+        return Groups(self.predicted, len(self.classes), slicing.codes, len(slicing.names))
+
+    def groups_for(self, metric: Metric, failure: Array | None) -> tuple[Groups, Linear | None]:
+        """Return the partition for a number that judges the confidence, and its linear form, none if it has none.
+
+        Rankings are linearised at ``failure`` (N,), which is known or predicted of every example.
+        """
+        confidence, num = self.confidence(metric), len(self.classes)
+        if metric.name == CALIBRATION:
+            return Groups(self.predicted, num, bins_of(confidence), BINS), None
+        number = score_of(metric.name, confidence)
+        if metric.name in RANKINGS:
+            assert failure is not None
+            number = ranking_of(metric.name, confidence, failure, self.predicted == find_place(metric, self.classes))
+        return Groups(self.predicted, num, coefficient=number.coefficient), number
+
+
+def numbers_of(pool: KnownPool, sample: Sample, metrics: Sequence[Metric] = ()) -> "Numbers":
+    """Fit the failures, and measure all totals of the pool and its slices in one pass.
+
+    Those of the ``metrics`` that judge the confidence can be stated afterwards, and any other metric. Raises SpecError
+    or DataError for one of them that the pool has no confidence or classes for.
+    """
+    judging = [metric for metric in dict.fromkeys(metrics) if metric.judges_confidence]
+    for metric in judging:
+        pool.check(metric)
+    fit = fit_failures(pool.view, sample)
+    partitions: dict[Key, Groups] = {key: pool.groups(key) for key in (None, *pool.slicings)}
+    linear = dict[Metric, Linear]()
+    for metric in judging:
+        failure = _failure_of_every_example(pool, sample, fit, metric) if metric.name in RANKINGS else None
+        partitions[metric], number = pool.groups_for(metric, failure)
+        if number is not None:
+            linear[metric] = number
+    failures, evidence = measure(sample, fit, list(partitions.values()))
+    return Numbers(pool, dict(zip(partitions, evidence, strict=True)), linear, sample, failures)
+
+
+def _failure_of_every_example(pool: KnownPool, sample: Sample, fit: Fit | None, metric: Metric) -> Array:
+    """Return the failures (N,) at which a ranking is linearised: as labels know them, else as they predict them."""
+    index = sample.rounds.index
+    if fit is None:
+        inside = pool.predicted == find_place(metric, pool.classes)
+        confidence, weights = pool.confidence(metric), sample.rounds.weights
+        predicted = failures_along(confidence, inside, index, sample.failure, weights)
+    else:
+        predicted = np.array(fit.failure)
+    predicted[index] = sample.failure
+    return predicted
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Numbers of one pool, model and sample, from totals that are measured.
+
+    ``sample`` and ``failures`` are None before any label.
+    """
+
+    pool: KnownPool
+    evidence: Mapping[Key, Evidence]
+    linear: Mapping[Metric, Linear]
+    sample: Sample | None = None
+    failures: PoolFailures | None = None
+    is_random: bool = False  # whether the evidence is that of a simple random sample
+
+    def totals(self, key: Key = None) -> ClassTotals:
+        """Return the totals of all classes in the pool, in the slices of a name, or for a number of the confidence."""
+        return ClassTotals(self.evidence[key], Labels.of(self.sample))
+
+    def estimate(self, metric: Metric, level: float) -> Estimate:
+        """Return a metric of the whole pool; raises as :meth:`by`, and LabelError for errors without true values."""
+        if metric.name == ACCURACY and self.failures is not None:
+            return self.failures.accuracy(level)
+        if metric.is_error:
+            return self._error(metric, level)
+        return self.interim(metric, None, level)[""].estimate
+
+    def by(self, metric: Metric, by: str, level: float) -> dict[str, Estimate]:
+        """Return a metric in each slice of a name, or the accuracy by prediction, or the recall by truth, at the level.
+
+        Classes that are neither predicted nor in labels are left out.
+
+        Raises
+        ------
+        SpecError
+            The metric needs a class and names none, or one that there is not; or it is stated of the pool only.
+        LabelError
+            Only outcomes are known, and the metric needs true classes.
+        """
+        return {name: found.estimate for name, found in self.interim(metric, by, level).items()}
+
+    def interim(self, metric: Metric, by: str | None, level: float) -> dict[str, Interim]:
+        """Return a metric of the pool (named ""), or as :meth:`by`, with the events that each interval rests on."""
+        if by is not None and metric.is_of_pool:
+            raise SpecError(f"{metric} is stated of the whole pool only; leave out {by!r}")
+        names = ("",) if by is None else self.pool.slicings[by].names if by in self.pool.slicings else ()
+        if names and metric.ratio is not None:
+            found = self._ratio(metric.ratio, by, level)
+        elif metric.judges_confidence:
+            found = [self._of_confidence(metric, level)]
+        elif names:
+            found = self.totals(by).interim(metric, self.place_of(metric), level)
+        else:
+            return self._in_classes(str(by), level)
+        return dict(zip(names, found, strict=True))
+
+    def _in_classes(self, by: str, level: float) -> dict[str, Interim]:
+        totals = self.totals()
+        if by == BY_TRUTH:
+            self._need_truth("recall by true class")
+        found = totals.by_truth(level) if by == BY_TRUTH else totals.by_prediction(level)
+        rows = zip(self.pool.classes, found, totals.evidence.sizes.tolist(), strict=True)
+        return {name: own for name, own, size in rows if size or (by == BY_TRUTH and own.estimate.n)}
+
+    def _of_confidence(self, metric: Metric, level: float) -> Interim:
+        totals = self.totals(metric)
+        if metric.name == CALIBRATION:
+            return self._calibration(totals, level)
+        return totals.linear(self.linear[metric], self.place_of(metric) if metric.name in RANKINGS else -1, level)
+
+    def by_random_sample(self) -> "Numbers":
+        """Return the same numbers as a simple random sample of as many labels is expected to state them."""
+        assert self.sample is not None
+        evidence = dict[Key, Evidence]()
+        for key, own in self.evidence.items():
+            basis = own if own.groups.coefficient is None else self.evidence[None]
+            totals = ClassTotals(basis, Labels.of(self.sample))
+            num = basis.groups.num
+            share = np.array([min(max(total.value, 0.0), 1.0) for total in totals.failures(np.arange(num), num)])
+            p = share[basis.groups.code(slice(None))]
+            evidence[key] = RandomEvidence(own.groups, p, self.sample.size, own.index)
+        return replace(self, evidence=evidence, is_random=True)
+
+    def slopes(self, metric: Metric) -> Array:
+        """Return how far the label of each example, (n,), moves a ranking, times N."""
+        assert self.sample is not None
+        return np.abs(self.linear[metric].coefficient[self.sample.rounds.index])
+
+    def place_of(self, metric: Metric) -> int:
+        """Return the place of the class of a metric, 0 where it has none; raises as :meth:`by`."""
+        if metric.name == ACCURACY:
+            return 0
+        self._need_truth(str(metric))
+        return 0 if metric.name in AVERAGES else find_place(metric, self.pool.classes)
+
+    def _need_truth(self, what: str) -> None:
+        if self.sample is not None and self.sample.truth is None:
+            raise LabelError(f"{what} needs the true class of each label, and only outcomes are given: give the labels")
+
+    def _error(self, metric: Metric, level: float) -> Estimate:
+        """Return a number about the errors of predicted values, from the labels and the design alone."""
+        if self.sample is None or self.sample.errors is None:
+            raise LabelError(f"{metric} needs the true value of each label, and only outcomes or classes are given")
+        return design_numbers.estimate_error(metric.name, self.sample.rounds, self.sample.errors, level)
+
+    def _ratio(self, ratio: Ratio, by: str | None, level: float) -> list[Interim]:
+        """Return a ratio of totals in the pool, or in each slice of a name, from the labels and the design alone."""
+        sample, size = self.sample, self.pool.view.size
+        if sample is None or sample.counts is None:
+            raise LabelError(f"{ratio} needs counts for each example, and the labels have none; see estimate_ratio")
+        if unknown := [name for name in ratio.names if name not in sample.counts]:
+            raise SpecError(f"{ratio} has {unknown[0]!r}; the counts are {', '.join(sample.counts)}")
+        codes = np.zeros(size, dtype=np.int64) if by is None else self.pool.slicings[by].codes
+        where, first, found = codes[sample.rounds.index], sample.rounds.first, list[Interim]()
+        names = ("",) if by is None else self.pool.slicings[by].names
+        for place, num_examples in enumerate(np.bincount(codes, minlength=len(names)).tolist()):
+            num = int(np.count_nonzero(where[first] == place))
+            counts = {name: values * (where == place) for name, values in sample.counts.items()}
+            if num == num_examples > 0:
+                value = ratio.of_totals({name: float(values[first].sum()) for name, values in counts.items()})
+                found.append(Interim(design_numbers.known_ratio(value, num, level), float))
+            elif self.is_random:
+                expected = design_numbers.ratio_of_random_sample(
+                    ratio, sample.rounds, counts, sample.size / size, level
+                )
+                found.append(Interim(expected, float))
+            else:
+                own = design_numbers.ratio_of(ratio, sample.rounds, counts, num, level)
+                found.append(Interim(own, partial(design_numbers.events_of_ratio, ratio, sample.rounds, counts)))
+        return found
+
+    def _calibration(self, totals: ClassTotals, level: float) -> Interim:
+        bins, confidence = totals.evidence.groups.slices, self.pool.confidence(Metric(CALIBRATION))
+        assert bins is not None
+        size = np.bincount(bins, minlength=BINS) / len(bins)
+        mean = np.bincount(bins, weights=confidence, minlength=BINS) / np.maximum(size * len(bins), 1)
+        failures = totals.failures(totals.slices, BINS)
+        gap = mean - 1 + np.array([own.value for own in failures])
+        ends = np.array([own.interval(level) for own in failures])
+        error = (ends[:, 1] - ends[:, 0]) / (2 * normal_quantile(level))
+        found = calibration_error(size, gap, error, level)
+        num, events = sum(own.num for own in failures), sum(own.events for own in failures)
+        return Interim(totals.noted(estimate_of(*found, level, num)), partial(min, events, num - events))
+
+
+def calibration_error(size: Array, gap: Array, error: Array, level: float) -> tuple[float, float, float]:
+    """Return the calibration error and its interval.
+
+    Parameters
+    ----------
+    size : (k,) share of the pool in each bin
+    gap : (k,) d̂, mean confidence less accuracy
+    error : (k,) standard error of d̂
+    """
+    from scipy.special import ndtr
+
+    plain, noise = float(size @ np.abs(gap)), size * error
+    z = np.minimum(np.abs(gap) / np.maximum(error, 1e-300), 40.0)
+    mean = error * np.sqrt(2 / np.pi) * np.exp(-(z**2) / 2) + np.abs(gap) * (2 * ndtr(z) - 1)  # E|N(d̂, error)|
+    value = max(plain - (float(size @ mean) - plain), 0.0)
+    spread, quarter = float(np.sqrt(noise @ noise)), (1 + level) / 2
+    random = np.abs(np.random.default_rng(0).standard_normal((NOISES, len(noise)))) @ noise
+    low = plain - float(np.quantile(random, (1 + quarter) / 2))
+    low = max(low, abs(float(size @ gap)) - normal_quantile(quarter) * spread, 0.0)
+    return value, low, min(plain + normal_quantile(level) * spread, 1.0)
 
 
 def estimate(
@@ -42,7 +305,7 @@ def estimate(
 ) -> dict[str, Estimate]:
     """Estimate a number of the pool (named ""), or in each of its slices or classes.
 
-    Raises as :func:`opacc_ray.estimation.numbers.numbers_of` and :meth:`opacc_ray.estimation.numbers.Numbers.by`.
+    Raises as :func:`numbers_of` and :meth:`Numbers.by`.
     """
     numbers = numbers_of(pool, sample, [metric])
     if by is not None:
@@ -71,7 +334,7 @@ def estimate_outcomes(
 
     Arguments and errors are those of :func:`opacc_ray.labelled.estimate`, which also accepts labels and adds the
     effective sample size. Without ``pool``, rounds are combined by their designs alone. With it, those of `neyman` with
-    ``combine="labels"`` are combined by :mod:`opacc_ray.estimation.fit`.
+    ``combine="labels"`` are combined by a fit to all labels.
     """
     check_level(level)
     view, known = None if pool is None else view_of(pool), histories_of(history, 1)[0]
@@ -88,188 +351,33 @@ def estimate_outcomes(
     return accuracy_of(measure_failures(view, sample)[0], sample, level)
 
 
-def compare_outcomes(
-    selection: Selection | Sequence[Selection],
-    outcomes: Sequence[Any],
-    level: float = 0.95,
-    *,
-    pools: Iterable[Pool | View] | None = None,
-    history: History | Sequence[History] | None = None,
-    predictions: Sequence[ArrayLike] | None = None,
-) -> SeveralModels:
-    """Estimate the accuracy of each model, all differences, and the probability that each is the best.
-
-    Parameters
-    ----------
-    selection : as for :func:`opacc_ray.estimate`: a selection, drawn for any of the models, or one per round
-    outcomes : (models, n): a row per model; for rounds a list of these
-    level : confidence level of each accuracy, and of all differences together
-    pools : the pool of each model, with its features, of the same examples in the same order. For rounds drawn by
-        `neyman` with ``combine="labels"``, all labels then predict the unlabelled outcomes
-    history : data known before the first label, as given to select: one for all models or one for each
-    predictions : (models, N) the prediction of each model for every example of the pool; a class has the same name or
-        number for all models. Where two models agree, both are right or both are wrong, so their difference is at most
-        the share of examples on which they disagree
-
-    Returns
-    -------
-    SeveralModels
-        Each difference is that of the two accuracies. Exception: `neyman` without pools, where accuracies use the
-        predictions of the rounds, and differences the labels only.
-
-    Raises
-    ------
-    LabelError
-        There is no model, the outcomes do not fit the selection or the predictions, or rounds are missing.
-    SpecError
-        The number or size of pools or predictions is not that of the models and of the selection's pool.
-    DataError
-        A chosen example has another id in a pool.
-    """
-    check_level(level)
-    selections = [selection] if isinstance(selection, Selection) else list(selection)
-    given = _rows(selections, [outcomes] if isinstance(selection, Selection) else outcomes)
-    num = len(given[0])
-    first = join(selections, [rows[0] for rows in given])
-    models = [
-        first,
-        *(replace(join(selections, [rows[m] for rows in given]), rounds=first.rounds) for m in range(1, num)),
-    ]
-    size = first.rounds.pool_size
-    predicted = None if predictions is None else _checked(predictions, num, size)
-    views = None if pools is None else _views(pools, num, selections, size)
-    by_fit = views is not None and uses_regression(selections)
-    if views is not None and by_fit:
-        known = histories_of(history, num)
-        models = [replace(sample, history=own) for sample, own in zip(models, known, strict=True)]
-        failures = [measure_failures(view, sample)[0] for view, sample in zip(views, models, strict=True)]
-    else:
-        failures = [measure(sample, None)[0] for sample in models]
-    found = compare_accuracies(models, failures, level, predicted=by_fit)
-    return found if predicted is None else cut_to_predictions(found, models, predicted)
+_PREFIX = "judge*"
+"""Begins the name of the slices of a judge: no column's slices have that name."""
 
 
-def compare_by(metric: Metric, models: Sequence[tuple[KnownPool, Sample]], level: float) -> SeveralModels:
-    """Compare a metric of several models, which have the same labels and classes; differences are by the design alone.
+class JudgeQuality(NamedTuple):
+    """What one judge is worth, with intervals."""
 
-    Raises SpecError for a number that judges the confidence, and as :func:`estimate`.
-    """
-    if metric.judges_confidence:
-        raise SpecError(f"{metric} is not compared between models; estimate it for each, or compare the accuracy")
-    numbers = [numbers_of(pool, sample) for pool, sample in models]
-    place, (pool, sample) = numbers[0].place_of(metric), models[0]
-    assert sample.truth is not None
-    labels = TrueClasses(sample.rounds.index, sample.truth, len(pool.classes))
-    found = [linearise(sample.rounds, metric, place, own.predicted, labels) for own, _ in models]
-    return compare_metric(sample.rounds, found, [own.estimate(metric, level) for own in numbers], labels, level)
+    judged: int  # examples of the pool
+    labels: int  # of these, with a label
+    says_right: float  # share of the judged answers that it calls right
+    sensitivity: Estimate  # share of the right answers that it calls right
+    specificity: Estimate  # share of the wrong answers that it calls wrong
+    kappa: Estimate  # agreement beyond chance
 
 
-def represent(
-    asked: SampleOf, found: Estimate, sample: Sample, clusters: Codes | None, fit: Fit | None
-) -> PoolAsSample:
-    """Return how well the pool of ``sample``, with the accuracy ``found``, represents its population.
-
-    ``clusters`` (N,) numbers them from 0, if they were drawn. Raises SpecError as
-    :func:`opacc_ray.estimation.adjustments.pool_as_sample`.
-    """
-    rounds, failure = sample.rounds, sample.failure
-    size, value, weight = rounds.pool_size, 1 - found.value, rounds.weights
-    spread = max(value * (1 - value), 0.0)
-    if not sample.is_binary:
-        spread = min(spread, float(weight @ (failure - value) ** 2) / float(weight.sum()))
-    if clusters is None:
-        return pool_as_sample(asked, found, size, spread, None)
-    forecast = np.full(size, float(failure.mean())) if fit is None else fit.failure
-    labels = rounds.index, weight, failure
-    deviations = cluster_deviations(clusters, int(clusters.max()) + 1, forecast, labels, value)
-    return pool_as_sample(asked, found, size, spread, deviations)
+def judge_slicings(judges: Mapping[str, NDArray[np.float64]]) -> dict[str, Slicing]:
+    """Return the slices by what each judge says, as :func:`judge_quality` needs them."""
+    return {f"{_PREFIX}{name}": verdicts(score) for name, score in judges.items()}
 
 
-def _views(pools: Iterable[Pool | View], num_models: int, selections: Sequence[Selection], size: int) -> list[View]:
-    """Return the pools of all models; raises SpecError or DataError if one is not the pool of the selections."""
-    views = views_of(pools)
-    if len(views) != num_models or views[0].size != size:
-        raise SpecError(
-            f"{len(views)} pools of {views[0].size} examples, for {num_models} models and a selection of {size} "
-            "examples: give one pool per model, each the pool of the selection"
-        )
-    refuse_other_pools(views, selections)
-    return views
-
-
-def _checked(predictions: Sequence[ArrayLike], num_models: int, size: int) -> list[NDArray[Any]]:
-    """Return the predictions of each model, (N,); raises SpecError unless each model has one for every example."""
-    given = [np.asarray(own) for own in predictions]
-    shapes = [own.shape for own in given]
-    if shapes != [(size,)] * num_models:
-        raise SpecError(
-            f"predictions have the shapes {shapes}, for {num_models} models and a pool of {size} examples: give "
-            "(N,) predictions for each model"
-        )
-    return given
-
-
-def _rows(selections: Sequence[Selection], outcomes: Sequence[Any]) -> list[Any]:
-    """Return the outcomes (models, n) of each round; raises LabelError unless all rounds have the same models."""
-    given = list(outcomes)
-    if len(given) != len(selections) or not given or not len(given[0]):
-        raise LabelError(f"{len(selections)} rounds and outcomes of {len(given)}: give (models, n) for each round")
-    nums = {len(rows) for rows in given}
-    if len(nums) > 1:
-        raise LabelError(f"the rounds have outcomes of {sorted(nums)} models; give a row per model in every round")
-    return given
-
-
-Counts = Mapping[str, Mapping[str, float]]
-
-
-def estimate_ratio(
-    selection: Selection | Sequence[Selection], counts: Counts | str | Path, ratio: str, level: float = 0.95
-) -> Estimate:
-    """Estimate a ratio of two totals over the pool that ``selection`` was drawn from.
-
-    Parameters
-    ----------
-    selection : what :func:`opacc_ray.select` returned; for several rounds a list
-    counts : id -> name -> number, or the path of a CSV file with the column ``id`` and one for each name
-    ratio : two sums of names, such as "tp / (tp + fn)", "2 tp / (2 tp + fp + fn)" or "edits / words"
-    level : confidence level of the interval, between 0 and 1
-
-    Returns
-    -------
-    Estimate
-        ``n`` counts the labelled examples. Zero over zero counts nothing. The interval does not allow for rare examples
-        with much larger counts than others, none of which has a label: with n labels, a kind of less than 3.7/n of the
-        pool.
-
-    Raises
-    ------
-    LabelError
-        Counts of an example are missing, negative or not finite, or nothing was counted below the line.
-    SpecError
-        ``ratio`` is no ratio of two sums.
-    """
-    check_level(level)
-    asked = Ratio.parse(ratio)
-    rounds = Rounds(selection)
-    ids = [name for part in rounds.selections for name in part.ids]
-    known = _read(counts) if isinstance(counts, str | Path) else counts
-    missing = [name for name in ids if name not in known]
-    if missing:
-        raise LabelError(f"{counted(len(missing), 'chosen example')} without counts, the first {shown(missing[0])}")
-    by_name = {name: np.array([count_of(known[own], name, own) for own in ids]) for name in asked.names}
-    if not asked.sides(by_name)[1].any():
-        raise LabelError("all counts below the line are 0, so there is nothing to divide by; label more examples")
-    return ratio_of(asked, rounds, by_name, len(set(ids)), level)
-
-
-def _read(path: str | Path) -> Counts:
-    """Read a CSV file; raises LabelError without ids, or with two rows of one."""
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
-    if rows and "id" not in rows[0]:
-        raise LabelError(f"{path} has no column id; it has {', '.join(rows[0])}")
-    found: dict[str, Any] = {row.pop("id"): row for row in rows}
-    if len(found) < len(rows):
-        raise LabelError(f"{path} has two rows with the same id; give one for each example")
-    return found
+def judge_quality(numbers: Numbers, name: str, level: float) -> JudgeQuality:
+    """Return what the labels say of a judge, each interval at the level; needs its slices among those of the pool."""
+    slicing = numbers.pool.slicings[f"{_PREFIX}{name}"]
+    totals = numbers.totals(f"{_PREFIX}{name}")
+    failures = totals.failures(totals.slices, totals.num_slices)
+    both = Totals(failures[SAYS_RIGHT], failures[SAYS_WRONG].complement())
+    size = np.bincount(slicing.codes, minlength=totals.num_slices)
+    found = [totals.noted(both.estimate(Metric(own), level)) for own in ("recall", "specificity", "kappa")]
+    judged, labels = int(size.sum() - size[NOT_JUDGED]), sum(own.num for own in both)
+    return JudgeQuality(judged, labels, float(size[SAYS_RIGHT] / max(judged, 1)), *found)

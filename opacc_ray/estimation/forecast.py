@@ -40,9 +40,8 @@ from numpy.typing import NDArray
 from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimation.constants import LEAST_TRIAL, TRIALS
-from opacc_ray.estimation.intervals import Value, normal_quantile, zero_failure_bound
-from opacc_ray.estimation.numbers import KnownPool, Numbers
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.estimate import KnownPool, Numbers
+from opacc_ray.estimation.intervals import Estimate, Value, normal_quantile, zero_failure_bound
 from opacc_ray.estimation.sample import check_level
 from opacc_ray.estimation.totals import Evidence, ForeseenEvidence, Groups, RandomEvidence
 from opacc_ray.history import NO_HISTORY, History

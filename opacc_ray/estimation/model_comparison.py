@@ -29,7 +29,7 @@ each with the interval of its own design, and ρ = 0.
 level)/P (Bonferroni). For six models that is 3 % wider than the exact quantile of the largest of 15 correlated
 differences, whose distribution would depend on estimated correlations.
 
-If each model has predicted failures (``fit.py``), with errors e = f - p and effects a of each label as
+If each model has predicted failures (``failures.py``), with errors e = f - p and effects a of each label as
 in ``distribution.py``, the difference of models A and B has the interval
 
     θ̂_A - θ̂_B ± t · s        s² = [m · v + 2 · v̂]/(m + 2) + h_A + h_B
@@ -75,32 +75,39 @@ Legend: N pool, n labels, C classes, k classes of the metric, ŷ predicted class
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.errors import LabelError
-from opacc_ray.estimation.accuracy import PoolFailures
+from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimation.constants import DRAWS
 from opacc_ray.estimation.distribution import measured_weight
+from opacc_ray.estimation.estimate import KnownPool, measure_failures, numbers_of
+from opacc_ray.estimation.failures import PoolFailures, failures_by_design, uses_regression
 from opacc_ray.estimation.intervals import (
+    Estimate,
     Moments,
     clipped,
     cut,
+    joined_reasons,
     level_of_each,
     normal_quantile,
     student_quantile,
     student_widening,
     weighted_share_interval,
+    within_interval,
 )
-from opacc_ray.estimation.result import Estimate, joined_reasons, within_interval
-from opacc_ray.estimation.sample import Rounds, Sample
+from opacc_ray.estimation.sample import Rounds, Sample, check_level, join
+from opacc_ray.history import History, histories_of
 from opacc_ray.metrics.metric import AVERAGES, Metric, Parts, slopes
-from opacc_ray.selection import Outcome, is_binary
+from opacc_ray.parts.view import View, views_of
+from opacc_ray.pool import Pool
+from opacc_ray.samplers.same_pool import refuse_other_pools
+from opacc_ray.selection import Outcome, Selection, is_binary
 
 PAIRED, INDEPENDENT = "paired difference", "difference of independent estimates"
 PREDICTED = "difference of predicted models"
@@ -443,3 +450,117 @@ def _half_event(rounds: Rounds, effects: Sequence[Array], predicted: Sequence[Co
         square += float((moved * count[own]).sum())
         fourth += float((moved**2 * count[own]).sum())
     return 0.5 * float(np.mean(rounds.weights**2)) * fourth / max(square, 1e-300)
+
+
+# -- from outcomes, or from labels ------------------------------------------------------------------------------
+
+
+def compare_outcomes(
+    selection: Selection | Sequence[Selection],
+    outcomes: Sequence[Any],
+    level: float = 0.95,
+    *,
+    pools: Iterable[Pool | View] | None = None,
+    history: History | Sequence[History] | None = None,
+    predictions: Sequence[ArrayLike] | None = None,
+) -> SeveralModels:
+    """Estimate the accuracy of each model, all differences, and the probability that each is the best.
+
+    Parameters
+    ----------
+    selection : as for :func:`opacc_ray.estimate`: a selection, drawn for any of the models, or one per round
+    outcomes : (models, n): a row per model; for rounds a list of these
+    level : confidence level of each accuracy, and of all differences together
+    pools : the pool of each model, with its features, of the same examples in the same order. For rounds drawn by
+        `neyman` with ``combine="labels"``, all labels then predict the unlabelled outcomes
+    history : data known before the first label, as given to select: one for all models or one for each
+    predictions : (models, N) the prediction of each model for every example of the pool; a class has the same name or
+        number for all models. Where two models agree, both are right or both are wrong, so their difference is at most
+        the share of examples on which they disagree
+
+    Returns
+    -------
+    SeveralModels
+        Each difference is that of the two accuracies. Exception: `neyman` without pools, where accuracies use the
+        predictions of the rounds, and differences the labels only.
+
+    Raises
+    ------
+    LabelError
+        There is no model, the outcomes do not fit the selection or the predictions, or rounds are missing.
+    SpecError
+        The number or size of pools or predictions is not that of the models and of the selection's pool.
+    DataError
+        A chosen example has another id in a pool.
+    """
+    check_level(level)
+    selections = [selection] if isinstance(selection, Selection) else list(selection)
+    given = _rows(selections, [outcomes] if isinstance(selection, Selection) else outcomes)
+    num = len(given[0])
+    first = join(selections, [rows[0] for rows in given])
+    models = [
+        first,
+        *(replace(join(selections, [rows[m] for rows in given]), rounds=first.rounds) for m in range(1, num)),
+    ]
+    size = first.rounds.pool_size
+    predicted = None if predictions is None else _checked(predictions, num, size)
+    views = None if pools is None else _views(pools, num, selections, size)
+    by_fit = views is not None and uses_regression(selections)
+    if views is not None and by_fit:
+        known = histories_of(history, num)
+        models = [replace(sample, history=own) for sample, own in zip(models, known, strict=True)]
+        failures = [measure_failures(view, sample)[0] for view, sample in zip(views, models, strict=True)]
+    else:
+        failures = [failures_by_design(sample) for sample in models]
+    found = compare_accuracies(models, failures, level, predicted=by_fit)
+    return found if predicted is None else cut_to_predictions(found, models, predicted)
+
+
+def compare_by(metric: Metric, models: Sequence[tuple[KnownPool, Sample]], level: float) -> SeveralModels:
+    """Compare a metric of several models, which have the same labels and classes; differences are by the design alone.
+
+    Raises SpecError for a number that judges the confidence, and as :func:`estimate`.
+    """
+    if metric.judges_confidence:
+        raise SpecError(f"{metric} is not compared between models; estimate it for each, or compare the accuracy")
+    numbers = [numbers_of(pool, sample) for pool, sample in models]
+    place, (pool, sample) = numbers[0].place_of(metric), models[0]
+    assert sample.truth is not None
+    labels = TrueClasses(sample.rounds.index, sample.truth, len(pool.classes))
+    found = [linearise(sample.rounds, metric, place, own.predicted, labels) for own, _ in models]
+    return compare_metric(sample.rounds, found, [own.estimate(metric, level) for own in numbers], labels, level)
+
+
+def _views(pools: Iterable[Pool | View], num_models: int, selections: Sequence[Selection], size: int) -> list[View]:
+    """Return the pools of all models; raises SpecError or DataError if one is not the pool of the selections."""
+    views = views_of(pools)
+    if len(views) != num_models or views[0].size != size:
+        raise SpecError(
+            f"{len(views)} pools of {views[0].size} examples, for {num_models} models and a selection of {size} "
+            "examples: give one pool per model, each the pool of the selection"
+        )
+    refuse_other_pools(views, selections)
+    return views
+
+
+def _checked(predictions: Sequence[ArrayLike], num_models: int, size: int) -> list[NDArray[Any]]:
+    """Return the predictions of each model, (N,); raises SpecError unless each model has one for every example."""
+    given = [np.asarray(own) for own in predictions]
+    shapes = [own.shape for own in given]
+    if shapes != [(size,)] * num_models:
+        raise SpecError(
+            f"predictions have the shapes {shapes}, for {num_models} models and a pool of {size} examples: give "
+            "(N,) predictions for each model"
+        )
+    return given
+
+
+def _rows(selections: Sequence[Selection], outcomes: Sequence[Any]) -> list[Any]:
+    """Return the outcomes (models, n) of each round; raises LabelError unless all rounds have the same models."""
+    given = list(outcomes)
+    if len(given) != len(selections) or not given or not len(given[0]):
+        raise LabelError(f"{len(selections)} rounds and outcomes of {len(given)}: give (models, n) for each round")
+    nums = {len(rows) for rows in given}
+    if len(nums) > 1:
+        raise LabelError(f"the rounds have outcomes of {sorted(nums)} models; give a row per model in every round")
+    return given

@@ -80,7 +80,6 @@ import numpy as np
 
 from opacc_ray.designs.design import DrawSequence, LabelledBefore
 from opacc_ray.errors import LabelError
-from opacc_ray.estimation.accuracy import failures_by_design
 from opacc_ray.estimation.constants import (
     CLOSE,
     INTERIM_SHARE,
@@ -95,8 +94,8 @@ from opacc_ray.estimation.constants import (
     SENSIBLE_SHARE,
     USUAL_RATE,
 )
-from opacc_ray.estimation.intervals import cut, effective_number
-from opacc_ray.estimation.result import Estimate, within_interval
+from opacc_ray.estimation.failures import failures_by_design
+from opacc_ray.estimation.intervals import Estimate, cut, effective_number, within_interval
 from opacc_ray.estimation.sample import Sample
 
 

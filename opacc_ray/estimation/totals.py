@@ -11,7 +11,7 @@ probabilities π estimates the mean over D by
 
     θ̂ = Σ_t w_t z_t        w_t ∝ 1/V_t,   V_t = N_D⁻² Σ_free Var(v)(1/π - 1)
 
-with *before* labelled when the round was drawn, and *free* not: the estimator of :mod:`opacc_ray.estimation.fit`,
+with *before* labelled when the round was drawn, and *free* not: the estimator of :mod:`opacc_ray.estimation.failures`,
 restricted to D. All variables here are 0 where the model is right. With a predicted probability p of failure, and the
 mean m and the mean square s of v among the failures of a predicted class,
 
@@ -53,10 +53,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimation.accuracy import PoolFailures, RoundPrediction, failures_by_design, failures_by_fit
 from opacc_ray.estimation.constants import LEAST_SHARE, PRIOR_LABELS, SMALLEST
 from opacc_ray.estimation.distribution import DomainWilson, Law, Total, Weighted
-from opacc_ray.estimation.fit import Fit, recorded
+from opacc_ray.estimation.failures import Fit, FittedRound, PoolFailures, failures_by_design, failures_by_fit, recorded
 from opacc_ray.estimation.intervals import Moments
 from opacc_ray.estimation.sample import Rounds, Sample
 
@@ -168,22 +167,13 @@ def measure(
     """Return the failures of the pool, and what the labels say of each partition of it, in one pass over the rounds."""
     if fit is None:
         return failures_by_design(sample), [DesignEvidence(sample.rounds, groups) for groups in partitions]
-    predictions, sums = list[RoundPrediction](), [list[GroupSums]() for _ in partitions]
-    for part in fit.rounds():
-        spread = 1 - part.failure
-        spread *= part.failure
-        spread *= part.odds
-        predictions.append(
-            RoundPrediction(float(part.failure.sum()), float(spread.sum()), part.labelled, part.leverage)
-        )
-        del spread  # as long as the pool
+    fitted, sums = list[FittedRound](), [list[GroupSums]() for _ in partitions]
+    for part, free in fit.rounds():
+        fitted.append(part)
         for groups, into in zip(partitions, sums, strict=True):
-            into.append(groups.sums(part.before, part.failure, part.odds))
-    evidence = [
-        FittedEvidence(sample.rounds, groups, predictions, into, fit.trust)
-        for groups, into in zip(partitions, sums, strict=True)
-    ]
-    return failures_by_fit(sample, predictions, fit.trust, fit.by_predictions), evidence
+            into.append(groups.sums(*free))
+    evidence = [FittedEvidence(fit, groups, fitted, into) for groups, into in zip(partitions, sums, strict=True)]
+    return failures_by_fit(fit, fitted), evidence
 
 
 class FittedEvidence(Evidence):
@@ -191,16 +181,9 @@ class FittedEvidence(Evidence):
 
     predicts = True
 
-    def __init__(
-        self,
-        rounds: Rounds,
-        groups: Groups,
-        predictions: Sequence[RoundPrediction],
-        sums: Sequence[GroupSums],
-        trust: float,
-    ) -> None:
-        super().__init__(groups, rounds.index)
-        self.rounds, self.predictions, self.sums, self.trust = rounds, predictions, sums, trust
+    def __init__(self, fit: Fit, groups: Groups, fitted: Sequence[FittedRound], sums: Sequence[GroupSums]) -> None:
+        super().__init__(groups, fit.sample.rounds.index)
+        self.rounds, self.fitted, self.sums, self.trust = fit.sample.rounds, fitted, sums, fit.trust
 
     def variance(self, variable: Variable, domain: Codes, num: int) -> Array:
         """Return the variance of the mean of any variable over each domain."""
@@ -222,7 +205,7 @@ class FittedEvidence(Evidence):
         weight = self.trust * weight / weight.sum(axis=0) + (1 - self.trust) * self.rounds.weight[:, None]
         value, measured, first, second, met, expected = (np.zeros(num) for _ in range(6))
         signed = np.zeros((2, 3, num))  # Σ v̂|effect|^k of effects below and above 0, k = 1, 2, 4
-        rows = zip(weight, self.rounds.selections, self.rounds.parts, self.predictions, self.sums, strict=True)
+        rows = zip(weight, self.rounds.selections, self.rounds.parts, self.fitted, self.sums, strict=True)
         for w, selection, part, prediction, sums in rows:
             before = part.before[where[part.before] >= 0]
             here = where[part.places] >= 0

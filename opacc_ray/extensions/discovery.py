@@ -46,9 +46,8 @@ from numpy.typing import NDArray
 from opacc_ray.errors import SpecError, counted
 from opacc_ray.estimation.class_totals import ClassTotals, Labels
 from opacc_ray.estimation.distribution import Mean
-from opacc_ray.estimation.fit import Fit, fit_failures
-from opacc_ray.estimation.intervals import Interval, hypergeometric_at_most
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.failures import Fit, fit_failures
+from opacc_ray.estimation.intervals import Estimate, Interval, hypergeometric_at_most
 from opacc_ray.estimation.sample import Sample
 from opacc_ray.estimation.totals import Evidence, Groups, measure
 from opacc_ray.history import History

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.estimation.result import Estimate, joined_reasons
+from opacc_ray.estimation.intervals import Estimate, joined_reasons
 from opacc_ray.estimation.sample import Rounds
 from opacc_ray.labels.joining import LABELS_SO_FAR, Joined, emptied, join, opinions_of, reading_by
 from opacc_ray.labels.label_log import Score, measure_of, outcome_of, read_log

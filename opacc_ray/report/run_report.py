@@ -17,7 +17,7 @@ from opacc_ray.audit.prior_knowledge import read_history, read_record
 from opacc_ray.audit.run_numbers import lead_of, open_for_estimates, run_numbers
 from opacc_ray.designs.simple_random import Purposive
 from opacc_ray.errors import DataError, OpaccError, counted
-from opacc_ray.estimation.prediction_powered import label_free_accuracy
+from opacc_ray.estimation.failures import label_free_accuracy
 from opacc_ray.estimation.sequential import confidence_sequence
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import NUMBER

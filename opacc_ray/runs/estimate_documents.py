@@ -8,8 +8,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument, format_field
 from opacc_ray.errors import SpecError, shown
-from opacc_ray.estimation.intervals import clipped
-from opacc_ray.estimation.result import as_html, as_text
+from opacc_ray.estimation.intervals import as_html, as_text, clipped
 from opacc_ray.metrics.metric import ACCURACY, parse_metric
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 

@@ -284,7 +284,7 @@ def test_errors_that_cost_the_same_cost_what_the_stated_accuracy_says(cost: floa
 
 
 def test_confidence_of_the_pool_assists(run: Run) -> None:
-    from opacc_ray.estimation.prediction_powered import assisted_estimate
+    from opacc_ray.estimation.failures import assisted_estimate
 
     chosen = label(run)
     outcome = (PREDICTION == TRUTH).astype(float)[chosen.index]

@@ -13,7 +13,7 @@ from opacc_ray.audit import accuracy, goals, verbs
 from opacc_ray.audit.audit import Audit
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import SpecError
-from opacc_ray.estimation import fit as fit_module
+from opacc_ray.estimation import failures as fit_module
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.report import answers

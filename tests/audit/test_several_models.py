@@ -21,7 +21,8 @@ from opacc_ray.audit.checks import check
 from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import DataError, OpaccError, SpecError
-from opacc_ray.estimation.estimate import compare_outcomes, estimate_outcomes
+from opacc_ray.estimation.estimate import estimate_outcomes
+from opacc_ray.estimation.model_comparison import compare_outcomes
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.report import answers

@@ -11,8 +11,7 @@ from unclipped import estimate_sample
 import opacc_ray as opacc
 from opacc_ray.designs.draw_probability import HansenHurwitz, RaoHartleyCochran
 from opacc_ray.designs.stratified import Stratified
-from opacc_ray.estimation.intervals import weighted_clopper_pearson
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.intervals import Estimate, weighted_clopper_pearson
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, gbs, parse_parameters, ssrs

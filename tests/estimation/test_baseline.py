@@ -8,7 +8,7 @@ import opacc_ray as opacc
 from opacc_ray.estimation import intervals
 from opacc_ray.estimation.adjustments import baseline
 from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.sample import join
 from opacc_ray.pool import Pool
 

@@ -8,9 +8,9 @@ from scipy.stats import binom
 import opacc_ray as opacc
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimation.class_totals import ClassTotals, cost_of_every_error, cost_of_failures, scaled
-from opacc_ray.estimation.estimate import compare_outcomes, estimate_outcomes
-from opacc_ray.estimation.numbers import KnownPool, Numbers, numbers_of
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.estimate import KnownPool, Numbers, estimate_outcomes, numbers_of
+from opacc_ray.estimation.intervals import Estimate
+from opacc_ray.estimation.model_comparison import compare_outcomes
 from opacc_ray.estimation.sample import join
 from opacc_ray.metrics.metric import Metric
 from opacc_ray.parts.view import view_of

@@ -10,9 +10,9 @@ from two_models import compare
 
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimation.estimate import compare_outcomes, estimate_outcomes
-from opacc_ray.estimation.model_comparison import difference_limits, independent_difference
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.estimate import estimate_outcomes
+from opacc_ray.estimation.intervals import Estimate
+from opacc_ray.estimation.model_comparison import compare_outcomes, difference_limits, independent_difference
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 from opacc_ray.samplers.select import select

@@ -14,7 +14,7 @@ from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import LabelError
 from opacc_ray.estimation import intervals
 from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.intervals import Estimate
 
 
 def simple_random(outcome: np.ndarray, pool_size: int) -> Estimate:

@@ -6,8 +6,8 @@ from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimation.accuracy import weights_by_variance
 from opacc_ray.estimation.estimate import estimate_outcomes, measure_failures
+from opacc_ray.estimation.failures import weights_by_variance
 from opacc_ray.estimation.sample import Rounds, join
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman

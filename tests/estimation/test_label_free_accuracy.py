@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from opacc_ray.estimation.prediction_powered import label_free_accuracy
+from opacc_ray.estimation.failures import label_free_accuracy
 
 
 def test_by_hand() -> None:

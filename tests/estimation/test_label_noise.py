@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 import opacc_ray as opacc
 from opacc_ray.estimation.adjustments import Circumstances, SecondOpinions, disagreement, widen
 from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.estimation.intervals import weighted_clopper_pearson
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.intervals import Estimate, weighted_clopper_pearson
 from opacc_ray.estimation.sample import Rounds
 from opacc_ray.samplers.select import select
 

@@ -19,7 +19,7 @@ from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimation import intervals
 from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.estimation.prediction_powered import assisted_estimate, assisted_failures, tuned_strength
+from opacc_ray.estimation.failures import assisted_estimate, assisted_failures, tuned_strength
 from opacc_ray.estimation.sample import Rounds, join
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS

@@ -7,7 +7,7 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.errors import SpecError
-from opacc_ray.estimation.numbers import calibration_error
+from opacc_ray.estimation.estimate import calibration_error
 from opacc_ray.metrics.scores import ranking_of
 
 TRUTH = np.array([1, 1, 1, 0, 0, 0, 0, 1, 0, 0])

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import t
 
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.estimation.accuracy import PoolFailures
 from opacc_ray.estimation.distribution import AdjustedWilson, LabelEffects, Total
+from opacc_ray.estimation.failures import PoolFailures
 from opacc_ray.estimation.model_comparison import compare_accuracies
 from opacc_ray.estimation.sample import join
 from opacc_ray.selection import Selection

@@ -10,9 +10,9 @@ from scipy.stats import binom, norm
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimation.estimate import compare_outcomes, estimate_outcomes
-from opacc_ray.estimation.model_comparison import best_probability, paired_difference
-from opacc_ray.estimation.result import within_interval
+from opacc_ray.estimation.estimate import estimate_outcomes
+from opacc_ray.estimation.intervals import within_interval
+from opacc_ray.estimation.model_comparison import best_probability, compare_outcomes, paired_difference
 from opacc_ray.samplers.select import select
 
 N = 1200

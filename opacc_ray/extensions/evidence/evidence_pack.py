@@ -25,7 +25,7 @@ from pydantic import Field
 from opacc_ray.audit.accuracy import estimate, measure_accuracy
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, OpaccError, counted, shortened, shown
-from opacc_ray.estimation.fit import uses_regression
+from opacc_ray.estimation.failures import uses_regression
 from opacc_ray.extensions.evidence.evidence import FOLDER as SIGNATURES
 from opacc_ray.extensions.evidence.evidence import EvidencePack, PackedRun, read_keys, read_seal, unlogged_keys
 from opacc_ray.extensions.evidence.verify import Findings, Verified, check_run, check_signed

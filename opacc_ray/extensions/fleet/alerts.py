@@ -41,9 +41,8 @@ from opacc_ray.audit.accuracy import (
 from opacc_ray.audit.comparison import difference_by
 from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, open_for_estimates, run_numbers
 from opacc_ray.errors import DataError, SpecError, shortened, shown
-from opacc_ray.estimation.intervals import level_of_each
+from opacc_ray.estimation.intervals import Estimate, level_of_each
 from opacc_ray.estimation.model_comparison import independent_difference
-from opacc_ray.estimation.result import Estimate
 from opacc_ray.estimation.sequential import confidence_sequence
 from opacc_ray.extensions.fleet.fleet_documents import (
     Acknowledgement,

@@ -12,8 +12,8 @@ from opacc_ray.audit import accuracy
 from opacc_ray.audit.status import RunStatus, status
 from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.errors import AlertError, DataError, DeliveryError, OpaccError, counted, shortened
+from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.model_comparison import INDEPENDENT
-from opacc_ray.estimation.result import Estimate
 from opacc_ray.extensions.fleet.accuracy_history import point_of
 from opacc_ray.extensions.fleet.alerts import (
     SUMMARY,

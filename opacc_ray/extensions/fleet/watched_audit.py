@@ -24,9 +24,9 @@ from opacc_ray.designs.draw_probability import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import CARRIED, NEW, Grown, InclusionProbability
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import DataError, LabelError, OpaccError, counted
-from opacc_ray.estimation.accuracy import failures_by_design
+from opacc_ray.estimation.failures import failures_by_design
+from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.model_comparison import independent_difference
-from opacc_ray.estimation.result import Estimate
 from opacc_ray.estimation.sample import Rounds, join
 from opacc_ray.extensions.fleet.alerts import Evidence
 from opacc_ray.extensions.fleet.fleet_documents import AlertCheck, WatchedAudit, WatchedWindow

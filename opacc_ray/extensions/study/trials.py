@@ -30,9 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError
-from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.estimation.numbers import KnownPool, numbers_of
-from opacc_ray.estimation.result import Estimate
+from opacc_ray.estimation.estimate import KnownPool, estimate_outcomes, numbers_of
+from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.sample import join
 from opacc_ray.extensions.study.cases import Case, Source, read_case
 from opacc_ray.extensions.study.peers import PEERS

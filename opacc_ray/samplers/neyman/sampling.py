@@ -48,7 +48,7 @@ with π' = min(1, cπ). The walk starts from π/π' there. Probabilities stay ex
 the share n/M returns, with M examples kept.
 
 Several rounds are combined by ``estimation/sample.py`` with ``combine="rounds"``, exactly unbiased. By default
-predictions that are fitted to all labels correct each round (:mod:`~opacc_ray.estimation.fit`), if the
+predictions that are fitted to all labels correct each round (:mod:`~opacc_ray.estimation.failures`), if the
 estimate has the pool. Four rounds that grow (10, 20, 30 and 40 % of the labels) work well: few labels depend on the
 model's confidence alone.
 

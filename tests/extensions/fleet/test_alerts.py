@@ -12,8 +12,8 @@ from two_models import compare
 
 import opacc_ray as opacc
 from opacc_ray.estimation.estimate import estimate_outcomes
+from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.model_comparison import independent_difference
-from opacc_ray.estimation.result import Estimate
 from opacc_ray.estimation.sample import join
 from opacc_ray.estimation.sequential import confidence_sequence
 from opacc_ray.extensions.fleet.alerts import checks_of, decided, rule_of
