@@ -135,7 +135,9 @@ def state() -> tuple[int, int]:
 def look_anew() -> None:
     """Let Python look at folders of modules again; two threads at once would break its own cache."""
     with _looking:
-        importlib.invalidate_caches()
+        while True:
+            with suppress(RuntimeError):  # a thread of another audit looks into a new folder meanwhile
+                return importlib.invalidate_caches()
 
 
 def loaded(folder: str) -> LoadedCode:
@@ -145,7 +147,7 @@ def loaded(folder: str) -> LoadedCode:
     files: dict[str, str] = {}
     installed: set[str] = set()
     origins = set[Path]()
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # not list(): other threads import meanwhile
         top, origin = name.partition(".")[0], _origin_of(module)
         if origin is None or top == "opacc_ray":
             continue
@@ -156,10 +158,10 @@ def loaded(folder: str) -> LoadedCode:
             files[_key(file, name, places)] = digest_of_file(file)
         elif top not in TOOLS and top in owners and not top.startswith("_"):
             installed.add(top)
-    for file in {_source(Path(path)) for path in list(_opened)} - origins:
+    for file in {_source(Path(path)) for path in _opened.copy()} - origins:
         if _counts(file, places):
             files[_key(file, None, places)] = digest_of_file(file)
-    absent = [f"{name.replace('.', '/')}.py" for name in list(_sought) if name not in sys.modules]
+    absent = [f"{name.replace('.', '/')}.py" for name in _sought.copy() if name not in sys.modules]
     files |= {key: ABSENT for key in absent if _locate(key, places) is None}  # a change if it is there one day
     versions = {name: library_version(name) for name in sorted(installed)}
     return LoadedCode(files=dict(sorted(files.items())), libraries=versions)

@@ -1,12 +1,15 @@
 """Code that no import statement shows: a change of it that moves few examples is seen, and features are made again."""
 
+import gc
 import importlib
+import itertools
 import json
 import pickle
 import py_compile
 import shutil
 import sys
 import time
+import types
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +21,7 @@ from extracting_here import extracting_here
 
 from opacc_ray.audit import stages, verbs
 from opacc_ray.errors import DataError
-from opacc_ray.extract.loaded_code import confirm, look_anew, outdated, record, records
+from opacc_ray.extract.loaded_code import confirm, loaded, look_anew, outdated, record, records
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -265,3 +268,27 @@ def test_audits_in_threads_may_look_for_modules_at_once(monkeypatch: pytest.Monk
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: look_anew(), range(4)))
     assert not cache
+
+
+@pytest.mark.parametrize(("cache", "num"), [("modules", 10**6), ("path_importer_cache", 200)])
+def test_what_other_threads_import_meanwhile_breaks_no_look(
+    cache: str, num: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may do so at any allocation of memory here, since a collection of garbage may let them run."""
+    numbers = itertools.count()
+    free = [(number, number) for number in range(5000)]  # pairs that Python keeps to use again, without an allocation
+
+    def imports(phase: str, _: object) -> None:
+        if phase == "start" and (number := next(numbers)) < num:
+            monkeypatch.setitem(getattr(sys, cache), f"/elsewhere/{number}", types.ModuleType("elsewhere"))
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(imports)
+    gc.set_threshold(1, 10**6, 10**6)
+    try:
+        loaded(str(tmp_path)) if cache == "modules" else look_anew()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(imports)
+    assert next(numbers)
+    assert free
