@@ -6,7 +6,7 @@ CASE has `correct` (M, N), what each of M models got right of the same N items, 
 *Two at once* are all pairs of the models in turn, with the share of the other models that got an item right as a judge.
 *All at once*: no model is left to learn from, so a model alone would be sampled at random; a fifth as many repetitions,
 of which each has all differences. Printed is a Markdown table, row by row, and then each model by itself, with the
-others as a judge, next to the least E of any unbiased method that sees them (`study/bound.py`).
+others as a judge, next to the least E of any unbiased method that sees them (`study/measures.py`).
 """
 
 import argparse

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import markdown_table as markdown
 
-from opacc_ray.extensions.study.measures import width_ratio
+from opacc_ray.extensions.study.measures import CellMeasures, width_ratio
 
 OUTPUT = Path("study-numbers")
 SPEC = Path(__file__).parents[1] / "jobs" / "study-numbers.yaml"
@@ -96,7 +96,7 @@ def columns(budgets: list[int]) -> list[str]:
 
 def _cell(cell: dict[str, Any], results: Results) -> str:
     """Return error, coverage and ratio of the width."""
-    ratio = width_ratio(cell, results["spec"]["level"])
+    ratio = width_ratio(CellMeasures(**cell), results["spec"]["level"])
     width = "–" if ratio is None else f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
     return f"{cell['mse'] ** 0.5:.4f}, {100 * cell['coverage']:.0f}, {width}"
 

@@ -19,7 +19,7 @@ OFFERS: dict[str, dict[str, str]] = {
     "label_formats": {"cvat": "labelling.cvat", "ground-truth": "labelling.ground_truth"},
     "entries": {"opacc-signed/1": "evidence.evidence:Signed"},
     "exporters": {
-        "case": "study.exported_case:export_case",
+        "case": "study.cases:export_case",
         "fiftyone": "labelling.fiftyone_export:export_labels",
     },
     "commands": {

@@ -1,4 +1,4 @@
-"""Read cases, pools whose outcomes are all known, from .npz, Parquet or CSV.
+"""Read cases, pools whose outcomes are all known, from .npz, Parquet or CSV, and write the labels of a run as one.
 
 Columns are those of :mod:`opacc_ray.lake.case_files`. The first of these that exists defines the outcome:
 
@@ -11,6 +11,7 @@ Shuffled features are put in a random order, always the same one. Any column tha
 slices. Workers get the URI of the file with a digest, and each reads it once.
 """
 
+import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -19,8 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, meant, shown
+from opacc_ray.errors import DataError, SpecError, meant, shown
 from opacc_ray.extensions.study.study_spec import CaseSpec, Subpools
+from opacc_ray.labels import label_log, labelled_rounds
+from opacc_ray.labels.label_documents import ExportedLabels
+from opacc_ray.labels.label_rows import class_of
 from opacc_ray.lake.case_files import (
     ALIASES,
     OUTCOMES,
@@ -33,10 +37,13 @@ from opacc_ray.lake.case_files import (
     real_numbers,
     suffix_of,
 )
-from opacc_ray.lake.store_uris import absolute, open_store
+from opacc_ray.lake.store_uris import absolute, open_store, write_object
 from opacc_ray.neurons.criteria import Criterion
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import FEATURES, Pool
+from opacc_ray.report.facts import changed_texts, number, percent
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 
 MOST_CLASSES = 9999  # largest number of a class
 
@@ -145,10 +152,10 @@ def _drawn(table: Table, outcome: NDArray[np.float64], size: int, number: int) -
 def _shuffled(pool: Pool, names: Sequence[str]) -> Pool:
     """Return the pool with some features in a random order."""
     pool = pool.share()
-    for number, name in enumerate(names):
+    for seed, name in enumerate(names):
         if name not in FEATURES or getattr(pool, name) is None:
             raise DataError(f"shuffle: it has no feature {name}; give one that it has")
-        setattr(pool, name, getattr(pool, name)[np.random.default_rng(number).permutation(pool.size)])
+        setattr(pool, name, getattr(pool, name)[np.random.default_rng(seed).permutation(pool.size)])
     return pool
 
 
@@ -272,3 +279,54 @@ def _check_fields(columns: Collection[str]) -> None:
         if field not in ALIASES:
             hint = meant(field, ALIASES, f"fields are {', '.join(ALIASES)}")
             raise DataError(f"columns: there is no field {field!r}; {hint}")
+
+
+# -- a run as a case -------------------------------------------------------------------------------------------------
+
+
+def export_case(run: Run, file: str) -> ExportedLabels:
+    """Write the labelled examples as a case for `opacc study`, an .npz file.
+
+    The notes say how much of the pool they are. Raises SpecError if ``file`` has another suffix; LabelError if no
+    example has a label.
+    """
+    if not file.lower().endswith(".npz"):
+        raise SpecError(f"{file}: a case is an .npz file; give a name such as case.npz")
+    selections, log = labelled_rounds.read_selections(run), label_log.read_log(run)
+    joined = labelled_rounds.join_labels(run, selections, log.labels(), log.conflict)
+    chosen = [(item.ids, item.index.tolist()) for item in selections]
+    place = {id: index for ids, places in chosen for id, index in zip(ids, places, strict=True)}
+    label = dict(sorted((place[id], text) for id, text in joined.label.items()))  # by place in the pool
+    if not label:
+        raise labelled_rounds.no_label(run)
+    arrays: dict[str, Any] = _arrays(run, label, log.score)
+    sink = io.BytesIO()
+    np.savez_compressed(sink, **arrays)
+    measure = label_log.measure_of(run.spec, log.score)
+    notes = [f"{measure} {number(float(arrays['outcome'].mean()), measure)} of these examples"]
+    size, unsure = selections[0].pool_size, len(joined.unsure)
+    if len(label) < size:
+        notes.append(
+            f"they are {percent(len(label) / size)} of the pool, and no random sample, so a study of them does not "
+            f'show the pool; {size - len(label) - unsure:,} have no label, {unsure} got "can\'t tell"'
+        )
+    notes += changed_texts(feature_store.find_changed(run))
+    return ExportedLabels(
+        run=run.uri, tool="case", to=write_object(file, sink.getvalue()), examples=len(label), notes=notes
+    )
+
+
+def _arrays(run: Run, label: Mapping[int, str], score: label_log.Score) -> dict[str, NDArray[Any]]:
+    """Return the columns of the case by name, (examples, ...) each, for the labels by place in the pool."""
+    model = run.spec.model
+    arrays = feature_store.read_rows(run, FEATURES, np.array(list(label), dtype=np.int64))
+    said = zip(label.values(), arrays["prediction"].tolist(), strict=True)
+    outcome = np.array([label_log.outcome_of(model, score, value, text) for text, value in said])
+    if model.task in ("grade", "multilabel", "counts"):
+        return arrays | {"outcome": outcome}
+    if model.task == "regression":
+        truth = {"target": np.array([float(text) for text in label.values()])}
+    else:
+        classes = [class_of(text, model.classes, id="") for text in label.values()]
+        truth = {"label": np.array(classes, dtype=np.int64)}
+    return arrays | truth | {"outcome": outcome}

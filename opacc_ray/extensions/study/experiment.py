@@ -34,9 +34,7 @@ import numpy as np
 
 from opacc_ray._version import __version__
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extensions.study.cases import Case, Source, files_of, find_cases, read_case
-from opacc_ray.extensions.study.drift import IMAGE_DRIFTS, Arrays, drift_arrays, parse_drift, read_arrays, write_arrays
-from opacc_ray.extensions.study.figures import draw_curves, draw_study
+from opacc_ray.extensions.study import cases, drift, trials
 from opacc_ray.extensions.study.measures import (
     CaseFacts,
     CellMeasures,
@@ -46,22 +44,10 @@ from opacc_ray.extensions.study.measures import (
     measure_slices,
     write_table,
 )
-from opacc_ray.extensions.study.papers import find_paper, report_paper
+from opacc_ray.extensions.study.papers import CURVES, find_paper, report_paper
 from opacc_ray.extensions.study.peers import PEERS, kind_of
+from opacc_ray.extensions.study.study_figures import draw_curves, draw_study
 from opacc_ray.extensions.study.study_spec import CaseSpec, MethodSpec, StudySpec
-from opacc_ray.extensions.study.trials import (
-    Block,
-    Cell,
-    Target,
-    Trial,
-    Truth,
-    decode,
-    encode,
-    run_block,
-    srs_deviation,
-    truth_of,
-    truths_of,
-)
 from opacc_ray.extract.extraction import run_here
 from opacc_ray.lake.case_files import stem_of
 from opacc_ray.lake.examples import Example
@@ -83,7 +69,7 @@ def study(arguments: Sequence[str], options: Mapping[str, Any], progress: Report
     results = run_study(spec, progress, shlex.join(["opacc", *sys.argv[1:]]))
     store = open_store(spec.output)
     text = store.read("table.md").decode()
-    paper = report_paper(results.to_dict())
+    paper = report_paper(results)
     if paper:  # all measures of all methods may be hundreds of lines
         text = f"{paper}measures   {store.uri_of('table.md')}"
     return results, f"{text}\nresults    {store.uri}"
@@ -95,16 +81,16 @@ def read_options(arguments: Sequence[str], options: Mapping[str, Any]) -> StudyS
     Arguments that end in .yaml are specs, at most one; the others are cases and replace those of the spec. An option
     that is None or empty was not given.
     """
-    specs = [item for item in arguments if item.endswith((".yaml", ".yml"))]
-    cases = [item for item in arguments if item not in specs]
+    specs = [text for text in arguments if text.endswith((".yaml", ".yml"))]
+    paths = [text for text in arguments if text not in specs]
     if len(specs) > 1:
         raise SpecError(f"{' and '.join(specs)} are two specs; give only one")
     source = specs[0] if specs else "opacc study"
     content = read_yaml(specs[0]) if specs else {}
     if isinstance(content, dict):
-        given = {key: value for key, value in options.items() if value is not None and value != []}
+        replaced = {key: value for key, value in options.items() if value is not None and value != []}
         paper = find_paper(options.get("paper") or content.get("paper"))
-        content = (paper.content if paper else {}) | content | given | ({"cases": cases} if cases else {})
+        content = (paper.spec if paper else {}) | content | replaced | ({"cases": paths} if paths else {})
         for key, way in (("cases", "a file or folder"), ("methods", "--method ces")):
             if not content.get(key):
                 raise SpecError(f"{source}: no {key} given; add {way}, or a spec with {key}")
@@ -118,25 +104,33 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
     the cases. Raises SpecError or DataError for a method, a budget or a case that cannot be used; OpaccError if a block
     failed, with case, method, budget and the repetition's seed: finished blocks are kept.
     """
-    facts: dict[Source, CaseFacts] = {}
-    truths: dict[Source, dict[str, Truth]] = {}
+    store, target = open_store(spec.output), trials.Target(spec.metric, spec.by)
     slices = [] if spec.by is None else [name.strip() for name in spec.by.split(CROSSING)]
-    store = open_store(spec.output)
     made = list(prepared(spec.cases, spec.models, spec.drifts, spec.seed, store))
-    for source in find_cases(made, spec.columns, spec.error_scale, spec.shuffle, slices, spec.coverage, spec.subpools):
-        case = read_case(source)
-        truths[case.source] = _truths_of(case, spec)
-        facts[case.source] = _facts_of(case, spec, truths[case.source])
-    leaders = [method for method in spec.methods if method.leader is None]
-    followers = [method for method in spec.methods if method.leader is not None]
-    cells, impossible, trials = list[Cell](), list[NotPossible](), dict[str, list[Trial]]()
-    for methods in (leaders, followers):
-        chosen = {(cell.source.name, cell.method.name): _labels(trials[cell.key]) for cell in cells}
-        planned = list(_plan(spec, methods, facts, chosen, impossible))
-        trials |= _all_trials(store, planned, spec.workers, progress) if planned else {}
-        cells += planned
-    if not cells:
-        reasons = "; ".join(f"{item.method} {item.reason} of {item.case}" for item in impossible)
+    facts: dict[cases.Source, CaseFacts] = {}
+    truths: dict[cases.Source, dict[str, trials.Truth]] = {}
+    found = cases.find_cases(made, spec.columns, spec.error_scale, spec.shuffle, slices, spec.coverage, spec.subpools)
+    for case in map(cases.read_case, found):
+        truths[case.source] = _truths_of(case, spec, target)
+        facts[case.source] = _facts_of(case, spec, target, truths[case.source])
+    measured, impossible = list[CellMeasures](), list[NotPossible]()
+    for follows in (False, True):  # a method that follows another one takes as many labels as that has chosen
+        methods = [method for method in spec.methods if (method.leader is not None) == follows]
+        chosen = {(cell.case, cell.method): max(1, round(cell.labels)) for cell in measured}
+        cells = list(_plan(spec, target, methods, facts, chosen, impossible))
+        done = _all_trials(store, cells, spec.workers, progress) if cells else {}
+        measured += [
+            CellMeasures(
+                case=cell.source.name,
+                method=cell.method.name,
+                design=cell.method.design,
+                budget=cell.budget,
+                **measure_slices(done[cell.key], truths[cell.source]),
+            )
+            for cell in cells
+        ]
+    if not measured:
+        reasons = "; ".join(f"{pair.method} {pair.reason} of {pair.case}" for pair in impossible)
         raise DataError(f"no method is possible on any case: {reasons}")
     results = StudyResults(
         command=command,
@@ -146,25 +140,16 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
         spec=spec,
         cases=list(facts.values()),
         methods=[method.name for method in spec.methods],
-        cells=[
-            CellMeasures(
-                case=cell.source.name,
-                method=cell.method.name,
-                design=cell.method.design,
-                budget=cell.budget,
-                **measure_slices(trials[cell.key], truths[cell.source]),
-            )
-            for cell in cells
-        ],
+        cells=measured,
         not_possible=impossible,
     )
     _write(store, results, facts)
     return results
 
 
-def _truths_of(case: Case, spec: StudySpec) -> dict[str, Truth]:
+def _truths_of(case: cases.Case, spec: StudySpec, target: trials.Target) -> dict[str, trials.Truth]:
     """Return the true numbers of a case by slice; raises DataError or SpecError if it cannot be studied."""
-    name, truth, target = case.source.name, truth_of(case.outcome), Target(spec.metric, spec.by)
+    name, truth = case.source.name, trials.truth_of(case.outcome)
     if not truth.variance:
         raise DataError(f"case {name}: every outcome is {truth.value:g}, so methods cannot differ; leave the case out")
     most = max(
@@ -175,16 +160,18 @@ def _truths_of(case: Case, spec: StudySpec) -> dict[str, Truth]:
             f"budget={most}: case {name} holds {truth.size} examples; "
             "give a smaller budget, because nothing is left to estimate once all are labelled"
         )
-    truths = truths_of(case, target)
-    if not any(own.variance for own in truths.values()):
+    truths = trials.truths_of(case, target)
+    if not any(truth.variance for truth in truths.values()):
         raise DataError(f"case {name}: {target} is the same whatever is labelled; leave the case out")
     return truths
 
 
-def _facts_of(case: Case, spec: StudySpec, truths: Mapping[str, Truth]) -> CaseFacts:
+def _facts_of(
+    case: cases.Case, spec: StudySpec, target: trials.Target, truths: Mapping[str, trials.Truth]
+) -> CaseFacts:
     """Describe a case; raises DataError if its features cannot be read."""
-    source, size, target = case.source, len(case.outcome), Target(spec.metric, spec.by)
-    variance = sum(own.variance for own in truths.values()) / len(truths)
+    source, size = case.source, len(case.outcome)
+    variance = sum(truth.variance for truth in truths.values()) / len(truths)
     try:
         bound = least_variance(case.view, case.outcome, spec.budgets) if target.is_accuracy else {}
     except DataError as error:
@@ -198,39 +185,34 @@ def _facts_of(case: Case, spec: StudySpec, truths: Mapping[str, Truth]) -> CaseF
         accuracy=float(case.outcome.mean()),
         variance=variance,
         number=str(target),
-        truth={name: own.value for name, own in truths.items()},
+        truth={name: truth.value for name, truth in truths.items()},
         outcome=case.outcome_rule,
         binary=is_binary(case.outcome),
         features=sorted(case.view.fields),
         shuffled=list(source.shuffle),
-        bound={str(n): least / srs_deviation(size, variance, n) ** 2 for n, least in bound.items()},
+        bound={str(n): least / trials.srs_deviation(size, variance, n) ** 2 for n, least in bound.items()},
     )
-
-
-def _labels(trials: Sequence[Trial]) -> int:
-    """Return how many labels a method chose on average."""
-    return max(1, round(float(np.mean([trial.labels for trial in trials]))))
 
 
 def _plan(
     spec: StudySpec,
+    target: trials.Target,
     methods: Sequence[MethodSpec],
-    cases: Mapping[Source, CaseFacts],
+    facts: Mapping[cases.Source, CaseFacts],
     chosen: Mapping[tuple[str, str], int],
     impossible: list[NotPossible],
-) -> Iterator[Cell]:
+) -> Iterator[trials.Cell]:
     """Yield the possible cells of some methods, and note the impossible pairs of case and method with the reason.
 
-    A method that follows another one takes as many labels as that has ``chosen``, by names of case and method.
+    ``chosen`` has the number of labels that a leader chose, by names of case and method.
     """
-    target = Target(spec.metric, spec.by)
-    for source, facts in cases.items():
+    for source, case in facts.items():
         for method in methods:
+            reason = _obstacle(method, case.features, target)
             budgets: list[int | None] = [*spec.budgets] if method.budget is None else [None]
             if isinstance(method.budget, int):
                 budgets = [method.budget]
-            reason = _obstacle(method, facts.features, target)
-            if method.leader is not None and not reason:
+            elif method.leader is not None and not reason:
                 budgets = [chosen.get((source.name, method.leader))]
                 reason = None if budgets[0] else f"follows {method.leader}, which is not possible"
             if reason:
@@ -239,36 +221,38 @@ def _plan(
             for budget in budgets:
                 method.batches(budget)
                 repetitions = method.repetitions or spec.repetitions
-                yield Cell(source, method, budget, spec.seed, spec.level, repetitions, target, spec.divergence)
+                yield trials.Cell(source, method, budget, spec.seed, spec.level, repetitions, target, spec.divergence)
 
 
-def _obstacle(method: MethodSpec, features: Sequence[str], target: Target) -> str | None:
+def _obstacle(method: MethodSpec, features: Sequence[str], target: trials.Target) -> str | None:
     """Return why a method is not possible; None if it is."""
-    if method.method in PEERS and PEERS[method.method].kind != kind_of(target.name, target.by):
-        return f"is for {PEERS[method.method].kind}"
-    needs = ["confidence"] * (method.method in PEERS)
+    needs: Sequence[str] = ("confidence",)
     if method.method not in PEERS:
-        needs = [*find_method(method.method).needs(parse_parameters(method.method, method.parameters)), *needs]
+        needs = find_method(method.method).needs(parse_parameters(method.method, method.parameters))
+    elif PEERS[method.method].kind != kind_of(target.name, target.by):
+        return f"is for {PEERS[method.method].kind}"
     missing = [name for name in dict.fromkeys(needs) if name not in features]
     return f"needs {' and '.join(missing)}" if missing else None
 
 
-def _all_trials(store: Store, cells: Sequence[Cell], workers: int | None, progress: Report) -> dict[str, list[Trial]]:
-    """Return the trials of each cell, in the order of the repetitions; run those that are missing."""
+def _all_trials(
+    store: Store, cells: Sequence[trials.Cell], workers: int | None, progress: Report
+) -> dict[str, list[trials.Trial]]:
+    """Return the trials of each cell by its key, in the order of the repetitions; run those that are missing."""
     blocks = list(chain.from_iterable(cell.blocks() for cell in cells))
     kept = {entry.key for entry in store.list("blocks/")}
     missing = [block for block in blocks if block.key not in kept]
     progress(len(blocks) - len(missing), len(blocks))
-    for done, (block, trials) in enumerate(_run(missing, workers), len(blocks) - len(missing) + 1):
-        store.write(block.key, encode(trials))
+    for done, (block, new) in enumerate(_run(missing, workers), len(blocks) - len(missing) + 1):
+        store.write(block.key, trials.encode(new))
         progress(done, len(blocks))
-    trials_of: dict[str, list[Trial]] = {cell.key: [] for cell in cells}
+    trials_of: dict[str, list[trials.Trial]] = {cell.key: [] for cell in cells}
     for block, data in zip(blocks, store.read_many(block.key for block in blocks), strict=True):
-        trials_of[block.cell.key] += decode(data)
+        trials_of[block.cell.key] += trials.decode(data)
     return trials_of
 
 
-def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block, list[Trial]]]:
+def _run(missing: Sequence[trials.Block], workers: int | None) -> Iterator[tuple[trials.Block, list[trials.Trial]]]:
     """Run the first block of every cell first, to fail early; then case by case, to read each once."""
     if not missing:
         return
@@ -277,54 +261,52 @@ def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block,
     with session.connected():
         from opacc_ray.cluster import tasks  # imports Ray, which reads its token mode then
 
-        yield from tasks.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
+        yield from tasks.map_tasks(trials.run_block, sorted(missing, key=lambda block: block.start > 0), workers)
 
 
-def _write(store: Store, results: StudyResults, sources: Iterable[Source]) -> None:
-    content = results.to_dict()
-    store.write("table.md", (report_paper(content) + write_table(content)).encode())
-    for name, drawing in draw_study(content).items() if results.spec.budgets else ():
+def _write(store: Store, results: StudyResults, sources: Iterable[cases.Source]) -> None:
+    store.write("table.md", (report_paper(results) + write_table(results)).encode())
+    for name, drawing in draw_study(results).items() if results.spec.budgets else ():
         store.write(f"figures/{name}.svg", drawing)
-    paper = find_paper(results.spec.paper)
-    for source in sources if paper and paper.curves else []:
-        drawn = draw_curves(read_case(source))
+    for source in sources if results.spec.paper == CURVES else []:
+        drawn = draw_curves(cases.read_case(source))
         if drawn is not None:
             store.write(f"figures/{source.name}-failures.svg", drawn)
     store.write("results.json", results.to_bytes())
 
 
 def prepared(
-    cases: Sequence[CaseSpec], models: Sequence[str], drifts: Sequence[str], seed: int, store: Store
+    specs: Sequence[CaseSpec], models: Sequence[str], drifts: Sequence[str], seed: int, store: Store
 ) -> Iterator[CaseSpec]:
     """Yield the cases of a study; those that models see or that drift are written below ``store``.
 
     Raises SpecError for a drift that is none, or of images without a model; DataError for a file that has no images.
     """
     if not models and not drifts:
-        yield from cases
+        yield from specs
         return
-    kinds = [("", 0.0), *(parse_drift(text) for text in drifts)]
-    images = next((kind for kind, _ in kinds if kind in IMAGE_DRIFTS), None)
+    kinds = [("", 0.0), *(drift.parse_drift(text) for text in drifts)]
+    images = next((kind for kind, _ in kinds if kind in drift.IMAGE_DRIFTS), None)
     if images and not models:
         raise SpecError(f"drift {images} is one of images, which a model must see; add --model SPEC.yaml")
-    specs = {stem_of(uri): load_spec(uri) for uri in models}
-    if len(specs) < len(models):
+    audits = {stem_of(uri): load_spec(uri) for uri in models}
+    if len(audits) < len(models):
         raise SpecError(f"two of the specs {', '.join(models)} have one name; rename one of the files")
-    for case in cases:
-        uris = files_of(case.path)
+    for case in specs:
+        uris = cases.files_of(case.path)
         for uri in uris:
-            arrays, name = read_arrays(uri), case.name_of(uri, is_alone=len(uris) == 1)
+            arrays, name = drift.read_arrays(uri), case.name_of(uri, is_alone=len(uris) == 1)
             for kind, strength in kinds:
-                drifted = drift_arrays(arrays, kind, strength, seed, uri) if kind else arrays
-                for model, spec in specs.items() or [("", None)]:
-                    stem = f"{name}-{model}" if len(specs) > 1 else name
+                drifted = drift.drift_arrays(arrays, kind, strength, seed, uri) if kind else arrays
+                for model, audit in audits.items() or [("", None)]:
+                    stem = f"{name}-{model}" if len(audits) > 1 else name
                     stem += f"-{kind}-{strength:g}" if kind else ""
                     place = store.uri_of(f"cases/{stem}.npz")
-                    write_arrays(place, drifted if spec is None else _seen(drifted, spec, uri, model))
+                    drift.write_arrays(place, drifted if audit is None else _seen(drifted, audit, uri, model))
                     yield case.model_copy(update={"path": place, "name": stem})
 
 
-def _seen(arrays: Arrays, spec: Spec, uri: str, model: str) -> Arrays:
+def _seen(arrays: drift.Arrays, spec: Spec, uri: str, model: str) -> drift.Arrays:
     """Return the arrays of a file of images, with what a model computes for these instead of them."""
     if "x" not in arrays:
         raise DataError(f"{uri} has no array 'x' of images, only {', '.join(arrays)}; a model needs them")

@@ -15,7 +15,7 @@ Legend: N pool, n labels, θ the true number, S² variance of what an example ad
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -206,6 +206,14 @@ class StudyResults(Document):
     cells: list[CellMeasures] = Field(description="what was measured")
     not_possible: list[NotPossible] = Field(description="methods that could not be run")
 
+    def cells_of(self, case: str, method: str) -> list[CellMeasures]:
+        """Return the cells of a method on a case, by names, in the order of budgets."""
+        return [cell for cell in self.cells if (cell.case, cell.method) == (case, method)]
+
+    def cell(self, case: str, method: str, budget: int) -> CellMeasures | None:
+        """Return one cell; None if the method could not be run, or stopped by itself."""
+        return next((cell for cell in self.cells_of(case, method) if cell.budget == budget), None)
+
 
 LEGEND = """\
 **n** is the budget, **labels** the distinct examples chosen. **E** is the mean squared error of the estimate over that
@@ -223,111 +231,84 @@ Every measure is the mean over the slices, but **coverage** is the least of a sl
 each slice is known, and for metrics of classes that of each predicted class."""
 
 
-def write_table(results: dict[str, Any]) -> str:
+def write_table(results: StudyResults) -> str:
     """Return the whole of table.md."""
-    spec = results["spec"]
+    spec, cases = results.spec, [case for case in results.cases if case.drawn_from is None]
     parts = [
         "# Study",
-        f"{spec['repetitions']:,} repetitions, seed {spec['seed']}, opacc_ray {results['versions']['opacc_ray']}.",
+        f"{spec.repetitions:,} repetitions, seed {spec.seed}, opacc_ray {results.versions['opacc_ray']}.",
     ]
-    if results["command"]:
-        parts.append(f"    {results['command']}")
-    parts.append(LEGEND.format(percent=100 * spec["level"]))
-    if spec["by"]:
-        parts.append(SLICES)
-    whole = any(case["drawn_from"] is None for case in results["cases"])
-    for budget in spec["budgets"] if whole else []:
-        parts += [f"## E with {budget} labels", _comparison(results, budget)]
-    for case in results["cases"]:
-        if case["drawn_from"] is None:
-            parts += [f"## {plain(case['case'])}", _facts(case), _details(results, case["case"])]
+    parts += [f"    {results.command}"] if results.command else []
+    parts += [LEGEND.format(percent=100 * spec.level), *([SLICES] if spec.by else [])]
+    for budget in spec.budgets if cases else []:
+        parts += [f"## E with {budget} labels", _comparison(results, cases, budget)]
+    for case in cases:
+        rule = "" if case.outcome == "as given" else f"; outcome = {case.outcome}"
+        parts += [f"## {plain(case.case)}", f"{describe_case(case)}{rule}.", _details(results, case.case)]
     return "\n\n".join(parts) + "\n"
 
 
-def describe_case(case: dict[str, Any]) -> str:
+def describe_case(case: CaseFacts) -> str:
     """Describe the size and accuracy of a case, and whether it is a control, for table and figure."""
-    kind = case["number"] if case["binary"] or case["number"] != "accuracy" else "mean score"
-    mixed = f"; {' and '.join(case['shuffled'])} in random order" if case["shuffled"] else ""
-    truth = list(case["truth"].values())
+    kind = case.number if case.binary or case.number != "accuracy" else "mean score"
+    mixed = f"; {' and '.join(case.shuffled)} in random order" if case.shuffled else ""
+    truth = list(case.truth.values())
     value = f"{truth[0]:.4f}" if len(truth) == 1 else f"{min(truth):.4f} to {max(truth):.4f} in {len(truth)} slices"
-    return f"{case['size']:,} examples, {kind} {value}{mixed}"
+    return f"{case.size:,} examples, {kind} {value}{mixed}"
 
 
-def _comparison(results: dict[str, Any], budget: int) -> str:
-    cases = [case["case"] for case in results["cases"] if case["drawn_from"] is None]
-    cells = {(cell["method"], cell["case"]): _efficiency(cell) for cell in results["cells"] if cell["budget"] == budget}
-    cells |= {(item["method"], item["case"]): item["reason"] for item in results["not_possible"]}
-    given = [method for method in results["methods"] if any((method, case) in cells for case in cases)]
-    rows = [[plain(method), *(cells.get((method, case), "–") for case in cases)] for method in given]
-    bounds = [case["bound"].get(str(budget)) for case in results["cases"] if case["drawn_from"] is None]
+def _comparison(results: StudyResults, cases: Sequence[CaseFacts], budget: int) -> str:
+    """Return E of each method on each case, with the reason where a method is not possible."""
+    cells = {(cell.method, cell.case): _efficiency(cell) for cell in results.cells if cell.budget == budget}
+    cells |= {(pair.method, pair.case): pair.reason for pair in results.not_possible}
+    methods = [method for method in results.methods if any((method, case.case) in cells for case in cases)]
+    rows = [[plain(method), *(cells.get((method, case.case), "–") for case in cases)] for method in methods]
+    bounds = [case.bound.get(str(budget)) for case in cases]
     rows.append(["bound", *("–" if bound is None else number(bound) for bound in bounds)])
-    return markdown(["method", *(plain(case) for case in cases)], rows)
+    return markdown(["method", *(plain(case.case) for case in cases)], rows)
 
 
-def _facts(case: dict[str, Any]) -> str:
-    rule = "" if case["outcome"] == "as given" else f"; outcome = {case['outcome']}"
-    return f"{describe_case(case)}{rule}."
+COLUMNS = ("labels", "E", "bias", "rmse", "mean", "coverage", "width", "ratio", "failures", "ms")
+"""Measures in the table of a case."""
 
 
-def _details(results: dict[str, Any], case: str) -> str:
-    reasons = {item["method"]: item["reason"] for item in results["not_possible"] if item["case"] == case}
+def _details(results: StudyResults, case: str) -> str:
+    reasons = {pair.method: pair.reason for pair in results.not_possible if pair.case == case}
     rows = []
-    for method in results["methods"]:
+    for method in results.methods:
         if method in reasons:
             rows.append([plain(method), "", "", reasons[method], *[""] * (len(COLUMNS) - 2)])
-        mine = [
-            cell | {"ratio": width_ratio(cell, results["spec"]["level"])}
-            for cell in results["cells"]
-            if (cell["case"], cell["method"]) == (case, method)
-        ]
-        rows += [
-            [plain(method), str(cell["budget"] or "–"), *(show(cell) for show in COLUMNS.values())] for cell in mine
-        ]
+        for cell in results.cells_of(case, method):
+            rows.append([plain(method), str(cell.budget or "–"), *_texts(cell, results.spec.level)])
     return markdown(["method", "n", *COLUMNS], rows)
 
 
-def width_ratio(cell: dict[str, Any], level: float) -> float | None:
+def _texts(cell: CellMeasures, level: float) -> list[str]:
+    """Return the text of each of COLUMNS."""
+    error, coverage, ratio = cell.bias_standard_error, cell.coverage_interval, width_ratio(cell, level)
+    ends = coverage and f"[{coverage[0]:.3f}, {coverage[1]:.3f}]{'' if cell.design_based else ' †'}"
+    return [
+        f"{cell.labels:.1f}".removesuffix(".0"),
+        _efficiency(cell),
+        f"{cell.bias:+.2f}" + ("" if error is None else f" ± {error:.2f}"),
+        f"{100 * cell.mse**0.5:.2f}",
+        f"{cell.mean:.4f}",
+        f"{cell.coverage:.3f} {ends}" if ends else "–",
+        f"{cell.width:.3f}",
+        "–" if ratio is None else number(ratio),
+        "–" if cell.failures is None else f"{cell.failures:.1f}",
+        f"{cell.milliseconds:.1f}",
+    ]
+
+
+def width_ratio(cell: CellMeasures, level: float) -> float | None:
     """Return the width of the intervals over that of a normal one with the error; None without an error."""
-    error = cell["mse"] ** 0.5
-    return cell["width"] / (2 * normal_quantile(level) * error) if error else None
+    return cell.width / (2 * normal_quantile(level) * cell.mse**0.5) if cell.mse else None
 
 
-def _efficiency(cell: dict[str, Any]) -> str:
-    if cell["efficiency_interval"] is None:
-        return number(cell["efficiency"])
-    low, high = cell["efficiency_interval"]
-    return f"{number(cell['efficiency'])} [{number(low)}, {number(high)}]"
-
-
-def _bias(cell: dict[str, Any]) -> str:
-    error = cell["bias_standard_error"]
-    return f"{cell['bias']:+.2f}" + ("" if error is None else f" ± {error:.2f}")
-
-
-def _coverage(cell: dict[str, Any]) -> str:
-    if cell["coverage_interval"] is None:
-        return "–"
-    low, high = cell["coverage_interval"]
-    return f"{cell['coverage']:.3f} [{low:.3f}, {high:.3f}]{'' if cell['design_based'] else ' †'}"
-
-
-def _failures(cell: dict[str, Any]) -> str:
-    return "–" if cell["failures"] is None else f"{cell['failures']:.1f}"
-
-
-COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "labels": lambda cell: f"{cell['labels']:.1f}".removesuffix(".0"),
-    "E": _efficiency,
-    "bias": _bias,
-    "rmse": lambda cell: f"{100 * cell['mse'] ** 0.5:.2f}",
-    "mean": lambda cell: f"{cell['mean']:.4f}",
-    "coverage": _coverage,
-    "width": lambda cell: f"{cell['width']:.3f}",
-    "ratio": lambda cell: "–" if cell["ratio"] is None else number(cell["ratio"]),
-    "failures": _failures,
-    "ms": lambda cell: f"{cell['milliseconds']:.1f}",
-}
-"""Heading of a column -> its text for a cell."""
+def _efficiency(cell: CellMeasures) -> str:
+    ends = cell.efficiency_interval
+    return number(cell.efficiency) + ("" if ends is None else f" [{number(ends[0])}, {number(ends[1])}]")
 
 
 def number(value: float) -> str:

@@ -17,7 +17,8 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from opacc_ray.errors import SpecError
-from opacc_ray.extensions.study.peers import PEERS, weight_of
+from opacc_ray.extensions.study.f_measures import weight_of
+from opacc_ray.extensions.study.peers import PEERS
 from opacc_ray.lake.case_files import stem_of
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, CLASS_METRICS, parse_metric
 from opacc_ray.neurons.criteria import Criterion

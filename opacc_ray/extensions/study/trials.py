@@ -33,9 +33,9 @@ from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.estimation.estimate import KnownPool, estimate_outcomes, numbers_of
 from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.sample import join
+from opacc_ray.extensions.study import f_measures
 from opacc_ray.extensions.study.cases import Case, Source, read_case
-from opacc_ray.extensions.study.peers import PEERS
-from opacc_ray.extensions.study.peers.peer import Positives, Question, weight_of
+from opacc_ray.extensions.study.peers import PEERS, Question
 from opacc_ray.extensions.study.study_spec import ITSELF, MethodSpec
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, Function, Metric, Parts, parse_metric
 from opacc_ray.neurons.sections import EqualCount, Histogram, equal_count, part_codes, part_counts, relative_entropy
@@ -97,13 +97,12 @@ def truths_of(case: Case, target: Target) -> dict[str, Truth]:
     """Return the true numbers of a case by slice; raises DataError if it has no such number."""
     if target.is_accuracy:
         return {ALL: truth_of(case.outcome)}
-    slicing, size, found = slices_of(case, target), case.view.size, {}
+    slicing, size, truths = slices_of(case, target), case.view.size, {}
     for number, name in enumerate(slicing.names):
-        inside = slicing.codes == number
-        value, effect = _accuracy(case.outcome[inside]) if target.name == ACCURACY else _metric(case, target, inside)
+        value, effect = _metric(case, target.metric, slicing.codes == number)
         variance = size**2 * float(effect @ effect) / max(size - 1, 1)
-        found[name] = Truth(size, value, variance, is_binary(case.outcome))
-    return found
+        truths[name] = Truth(size, value, variance, is_binary(case.outcome))
+    return truths
 
 
 def slices_of(case: Case, target: Target) -> Slicing:
@@ -132,22 +131,19 @@ def class_of(case: Case, metric: Metric) -> int:
     return case.classes.index(metric.positive)
 
 
-def _accuracy(outcome: Outcome) -> tuple[float, Array]:
-    """Return the mean of outcomes (M,), and u/N of each (M,)."""
-    return float(outcome.mean()), (outcome - outcome.mean()) / len(outcome)
-
-
-def _metric(case: Case, target: Target, inside: NDArray[np.bool_]) -> tuple[float, Array]:
+def _metric(case: Case, metric: Metric, inside: NDArray[np.bool_]) -> tuple[float, Array]:
     """Return a metric of the examples ``inside`` (N,), and u/N of each (M,)."""
-    metric = target.metric
+    if metric.name == ACCURACY:
+        outcome = case.outcome[inside]
+        return float(outcome.mean()), (outcome - outcome.mean()) / len(outcome)
     averaged = metric.name in AVERAGES
-    positive = [class_of(case, Metric(metric.name, name)) for name in case.classes] if averaged else None
-    positive = [class_of(case, metric)] if positive is None else positive
+    classes = [class_of(case, Metric(metric.name, name)) for name in case.classes] if averaged else []
+    classes = classes or [class_of(case, metric)]
     assert case.truth is not None
     truth, predicted = case.truth[inside], predicted_of(case)[inside]
-    present = [c for c in positive if not averaged or (truth == c).any() or (predicted == c).any()]
-    found = [_of_class(metric.function, truth == c, predicted == c) for c in present]
-    return float(np.mean([value for value, _ in found])), np.mean([effect for _, effect in found], axis=0)
+    present = [c for c in classes if not averaged or (truth == c).any() or (predicted == c).any()]
+    values, effects = zip(*(_of_class(metric.function, truth == c, predicted == c) for c in present), strict=True)
+    return float(np.mean(values)), np.mean(effects, axis=0)
 
 
 def _of_class(g: Function, truth: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> tuple[float, Array]:
@@ -171,18 +167,18 @@ def predicted_of(case: Case) -> Codes:
 # -- estimates -----------------------------------------------------------------------------------------------------
 
 
-def serving(method: str, given: Mapping[str, Any], case: Case, target: Target) -> dict[str, Any]:
+def serving(method: str, parameters: Mapping[str, Any], case: Case, target: Target) -> dict[str, Any]:
     """Return the parameters of a method: one that can draw for a number draws for the target, unless it is told not to.
 
     This is the only place that knows of the parameter ``serve``.
     """
-    known = {item.name for item in fields(parse_parameters(method, given))}
-    if target.is_accuracy or "serve" not in known or "serve" in given:
-        return dict(given)
+    names = {field.name for field in fields(parse_parameters(method, parameters))}
+    if target.is_accuracy or "serve" not in names or "serve" in parameters:
+        return dict(parameters)
     metric = target.metric
     one_class = metric.name not in (ACCURACY, *AVERAGES)
     number = f"{metric.name}@{class_of(case, metric)}" if one_class else metric.name
-    return dict(given) | {"serve": [number if target.by is None else target.by]}
+    return dict(parameters) | {"serve": [number if target.by is None else target.by]}
 
 
 def estimates(
@@ -291,28 +287,23 @@ class Block(NamedTuple):
 
 def run_block(block: Block) -> list[Trial]:
     """Run all repetitions of a block, in their order, a trial for each slice; an error names case, method and seed."""
-    case = _case(block.cell.source)
-    return [
-        trial for repetition in range(block.start, block.stop) for trial in _run_named(case, block.cell, repetition)
-    ]
-
-
-def _run_named(case: Case, cell: Cell, repetition: int) -> list[Trial]:
-    seed = cell.seed_of(repetition)
-    place = f"{cell}, repetition {repetition} (seed {seed})"
-    try:
-        return _run(case, cell, seed)
-    except OpaccError as error:
-        raise type(error)(f"{place}: {error}") from None
-    except Exception as error:
-        raise OpaccError(f"{place}: {type(error).__name__}: {error}") from error
+    case, trials = _case(block.cell.source), list[Trial]()
+    run = _run_peer if block.cell.method.method in PEERS else _run
+    for repetition in range(block.start, block.stop):
+        seed = block.cell.seed_of(repetition)
+        place = f"{block.cell}, repetition {repetition} (seed {seed})"
+        try:
+            trials += run(case, block.cell, seed)
+        except OpaccError as error:
+            raise type(error)(f"{place}: {error}") from None
+        except Exception as error:
+            raise OpaccError(f"{place}: {type(error).__name__}: {error}") from error
+    return trials
 
 
 def _run(case: Case, cell: Cell, seed: int) -> list[Trial]:
     """Choose, look the outcomes up, and choose again until the budget is spent; then estimate."""
     method = cell.method
-    if method.method in PEERS:
-        return _run_peer(case, cell, seed)
     parameters = serving(method.method, method.parameters, case, cell.target)
     rounds: list[tuple[Selection, Outcome]] = []
     seconds = 0.0
@@ -322,12 +313,11 @@ def _run(case: Case, cell: Cell, seed: int) -> list[Trial]:
         seconds += time.perf_counter() - begun
         rounds.append((chosen, case.outcome[chosen.index]))
     selections, outcomes = [chosen for chosen, _ in rounds], [outcome for _, outcome in rounds]
-    found = estimates(case, cell.target, (selections, outcomes), cell.level)
-    index = np.concatenate([chosen.index for chosen in selections])
-    counts, kl = (*_counts(case, index), seconds), divergence(case, index) if cell.divergence else None
+    stated = estimates(case, cell.target, (selections, outcomes), cell.level)
+    facts = _facts(case, cell, np.concatenate([chosen.index for chosen in selections]), seconds)
     return [
-        Trial(one.value, one.low, one.high, *counts, one.method, one.design_based, name, kl)
-        for name, one in found.items()
+        Trial(one.value, one.low, one.high, interval=one.method, design_based=one.design_based, slice=name, **facts)
+        for name, one in stated.items()
     ]
 
 
@@ -336,18 +326,25 @@ def _run_peer(case: Case, cell: Cell, seed: int) -> list[Trial]:
     assert cell.budget is not None, "no peer stops by itself"
     asked = question(case, cell.target)
     begun = time.perf_counter()
-    found = PEERS[cell.method.method].estimate(asked, cell.budget, np.random.default_rng(seed), cell.level)
-    counts = *_counts(case, found.chosen), time.perf_counter() - begun
-    kl = divergence(case, found.chosen) if cell.divergence else None
-    values, lows, highs = (np.atleast_1d(own).tolist() for own in found[:3])
-    rows = zip(slices_of(case, cell.target).names, values, lows, highs, strict=True)
-    return [Trial(value, low, high, *counts, "of the peer", True, name, kl) for name, value, low, high in rows]
+    stated = PEERS[cell.method.method].estimate(asked, cell.budget, np.random.default_rng(seed), cell.level)
+    facts = _facts(case, cell, stated.chosen, time.perf_counter() - begun)
+    numbers = (np.atleast_1d(values).tolist() for values in (stated.value, stated.low, stated.high))
+    return [
+        Trial(value, low, high, interval="of the peer", design_based=True, slice=name, **facts)
+        for name, value, low, high in zip(slices_of(case, cell.target).names, *numbers, strict=True)
+    ]
 
 
-def _counts(case: Case, index: NDArray[np.int64]) -> tuple[int, int, float]:
-    """Return the number of draws, of distinct examples, and of failures among these."""
+def _facts(case: Case, cell: Cell, index: NDArray[np.int64], seconds: float) -> dict[str, Any]:
+    """Return what holds for all slices of a repetition that chose ``index`` (draws,)."""
     labels = np.unique(index)
-    return len(index), len(labels), float((1 - case.outcome[labels]).sum())
+    return {
+        "draws": len(index),
+        "labels": len(labels),
+        "failures": float((1 - case.outcome[labels]).sum()),
+        "seconds": seconds,
+        "kl": divergence(case, index) if cell.divergence else None,
+    }
 
 
 def divergence(case: Case, index: NDArray[np.int64]) -> float:
@@ -383,24 +380,20 @@ def decode(data: bytes) -> list[Trial]:
 # -- what the methods of others may read of a case ----------------------------------------------------------------
 
 
-def question(case: Case, target: Target) -> Question:
+def question(case: Case, target: Target) -> Question | f_measures.Positives:
     """Return what peers may read of a case, made once."""
     return case.view.once("study question", target, lambda: _question(case, target))
 
 
-def _question(case: Case, target: Target) -> Question:
+def _question(case: Case, target: Target) -> Question | f_measures.Positives:
+    """For an F-measure, return one class against the rest, which share equally what the confidence leaves."""
     confidence = np.clip(case.view.column("confidence"), 0, 1)
-    names = [] if target.by is None else [name.strip() for name in target.by.split(CROSSING)]
-    slices = tuple(case.view.slicing(name) for name in names)
-    alpha = weight_of(target.name)
-    positives = None if alpha is None else _positives(case, target, confidence, alpha)
-    return Question(confidence, case.outcome, positives, slices)
-
-
-def _positives(case: Case, target: Target, confidence: np.ndarray, alpha: float) -> Positives:
-    """Return one class against the rest; what the confidence leaves is shared equally by the other classes."""
+    alpha = f_measures.weight_of(target.name)
+    if alpha is None or target.by is not None:
+        names = [] if target.by is None else [name.strip() for name in target.by.split(CROSSING)]
+        return Question(confidence, case.outcome, tuple(case.view.slicing(name) for name in names))
     c = class_of(case, target.metric)
     assert case.truth is not None
     predicted = predicted_of(case) == c
     probability = np.where(predicted, confidence, (1 - confidence) / max(len(case.classes) - 1, 1))
-    return Positives(predicted.astype(np.float64), probability, (case.truth == c).astype(np.float64), alpha)
+    return f_measures.Positives(predicted.astype(np.float64), probability, (case.truth == c).astype(np.float64), alpha)

@@ -16,8 +16,7 @@ from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, TRUTH, N, write_ru
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.extensions.study.cases import Case, Source, read_case
-from opacc_ray.extensions.study.exported_case import export_case
+from opacc_ray.extensions.study.cases import Case, Source, export_case, read_case
 from opacc_ray.labels import label_actions
 from opacc_ray.runs.run import Run
 

@@ -12,8 +12,8 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.study import experiment
 from opacc_ray.extensions.study.cases import find_cases, read_case
 from opacc_ray.extensions.study.experiment import read_options
-from opacc_ray.extensions.study.figures import fit_logistic
 from opacc_ray.extensions.study.papers import PAPERS, find_paper
+from opacc_ray.extensions.study.study_figures import logistic_curve
 from opacc_ray.extensions.study.study_spec import CaseSpec, Subpools
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.neurons.criteria import Criterion
@@ -129,9 +129,7 @@ def test_tables_of_deepreduce(case: Path, tmp_path: Path) -> None:
     other = case.parent / "other.npz"
     np.savez(other, **dict(np.load(case)) | {"correct": np.load(case)["correct"][::-1]})
     given = {"paper": "deepreduce", "repetitions": 3, "output": str(tmp_path / "out")}
-    given["methods"] = [
-        item for item in PAPERS["deepreduce"].content["methods"] if item["label"] in ("DeepReduce", "CES")
-    ]
+    given["methods"] = [item for item in PAPERS["deepreduce"].spec["methods"] if item["label"] in ("DeepReduce", "CES")]
     results = results_of(read_options([str(case), str(other)], given))
     text = (tmp_path / "out" / "table.md").read_text()
     cells = [cell for cell in results["cells"] if cell["method"] == "CES"]
@@ -149,11 +147,11 @@ def test_logistic_curve_is_the_maximum_of_the_likelihood() -> None:
     rng = np.random.default_rng(5)
     values = rng.normal(30_000, 300, 20_000)  # as LSA
     failed = (rng.random(20_000) < 1 / (1 + np.exp(-(values - 30_200) / 150))).astype(float)
-    a, b = fit_logistic(values, failed)
+    a, b = logistic_curve(values, failed)
     assert (-a / b, 1 / b) == pytest.approx((30_200, 150), rel=0.03)
     p = 1 / (1 + np.exp(-(a + b * values)))
     scale = (values - 30_000) / 300
     assert abs((failed - p).sum()) < 1e-6
     assert abs(((failed - p) * scale).sum()) < 0.05  # the ridge of the slope
-    separated = fit_logistic(np.arange(10.0), (np.arange(10) > 4).astype(float))
+    separated = logistic_curve(np.arange(10.0), (np.arange(10) > 4).astype(float))
     assert np.isfinite(separated).all()

@@ -5,9 +5,8 @@ import pytest
 from pydantic import ValidationError
 
 from opacc_ray.errors import SpecError
-from opacc_ray.extensions.study.peers import PEERS
-from opacc_ray.extensions.study.peers.accuracy import combined, power_tuned, weights
-from opacc_ray.extensions.study.peers.peer import POOL, Question, normal
+from opacc_ray.extensions.study.f_measures import normal
+from opacc_ray.extensions.study.peers import PEERS, POOL, Question, combined, power_tuned, weights
 from opacc_ray.extensions.study.study_spec import MethodSpec
 
 

@@ -10,10 +10,8 @@ from small_study import cell_of, results_of, run_here, spec_of
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.study import experiment, study_spec, trials
 from opacc_ray.extensions.study.cases import Case, Source, read_case
-from opacc_ray.extensions.study.peers import PEERS
-from opacc_ray.extensions.study.peers.f_measures import best_draw, estimate_f, guess
-from opacc_ray.extensions.study.peers.peer import F_MEASURES, Positives, Question
-from opacc_ray.extensions.study.peers.structured import design, lasso, predict
+from opacc_ray.extensions.study.f_measures import Positives, best_draw, estimate_f, guess
+from opacc_ray.extensions.study.peers import F_MEASURES, PEERS, Question, design, lasso, predict
 from opacc_ray.extensions.study.trials import ALL, Target, question, srs_deviation, truths_of
 from opacc_ray.metrics.metric import Metric
 from opacc_ray.slices import Slicing

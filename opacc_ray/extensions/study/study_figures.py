@@ -16,14 +16,16 @@ fitted but not drawn, because surprise has a long tail.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from opacc_ray.extensions.study.cases import Case
-from opacc_ray.extensions.study.measures import describe_case
+from opacc_ray.extensions.study.measures import CellMeasures, StudyResults, describe_case
+from opacc_ray.extensions.study.peers import fit_logistic
 from opacc_ray.svg import Scale, alone, decimals, dot, figure, line, path, shortened_to, text, ticks
 
 Array = NDArray[np.float64]
@@ -40,7 +42,8 @@ PLOT, LEFT, TOP, BOTTOM, HEIGHT, HEAD, LINE = 220.0, 48.0, 44.0, 40.0, 300.0, 32
 MOST_COLUMNS, CHARACTER, MOST_CHARACTERS = 3, 6.4, 40
 """Panels of a row, pixels of a character, and characters of a name."""
 
-GROUPS, STEPS, CLOSE = 10, 50, 1e-9
+GROUPS = 10
+"""Dots of a curve."""
 
 STYLE = (
     "text{font:12px sans-serif;fill:#333}.title{font-size:14px;font-weight:bold}.case{font-weight:bold}"
@@ -67,46 +70,45 @@ class Panel(NamedTuple):
     curves: Sequence[Curve]
 
 
-def draw_study(results: Mapping[str, Any]) -> dict[str, bytes]:
+def draw_study(results: StudyResults) -> dict[str, bytes]:
     """Return the figures of a study as files of SVG: its errors, and for 0/1 outcomes the failures found."""
     titles = {"errors": "Error of the estimate (RMSE, percentage points)", "failures": "Failing examples found"}
     figures = zip(titles.items(), panels_of(results), strict=True)
-    budgets = results["spec"]["budgets"]
+    budgets = results.spec.budgets
     return {name: _draw(title, panels, budgets, name == "errors") for (name, title), panels in figures if panels}
 
 
-def panels_of(results: Mapping[str, Any]) -> tuple[list[Panel], list[Panel]]:
+def panels_of(results: StudyResults) -> tuple[list[Panel], list[Panel]]:
     """Return the errors of each case, and the failures found of each case with 0/1 outcomes."""
-    budgets, errors, failures = results["spec"]["budgets"], list[Panel](), list[Panel]()
-    cases = [facts for facts in results["cases"] if facts["drawn_from"] is None]
-    names = {facts["case"] for facts in cases}
-    cells = [cell for cell in results["cells"] if cell["case"] in names and cell["budget"] in budgets]
+    budgets, errors, failures = results.spec.budgets, list[Panel](), list[Panel]()
+    cases = [case for case in results.cases if case.drawn_from is None]
+    names = {case.case for case in cases}
     efficiency: dict[str, list[float]] = {}
-    for cell in cells:
-        efficiency.setdefault(cell["method"], []).append(cell["efficiency"])
+    for cell in results.cells:
+        if cell.case in names and cell.budget in budgets:
+            efficiency.setdefault(cell.method, []).append(cell.efficiency)
     ranked = sorted(efficiency, key=lambda method: sum(efficiency[method]) / len(efficiency[method]))
 
-    def measured(case: str, measure: Callable[[dict[str, Any]], float]) -> list[Curve]:
+    def measured(case: str, measure: Callable[[CellMeasures], float]) -> list[Curve]:
         curves = []
         for rank, method in enumerate(ranked):
-            here = [cell for cell in cells if (cell["case"], cell["method"]) == (case, method)]
-            points = sorted((cell["budget"], measure(cell)) for cell in here)
+            cells = results.cells_of(case, method)
+            points = sorted((cell.budget, measure(cell)) for cell in cells if cell.budget in budgets)
             curves += [Curve(method, f"m{rank}" if rank < len(COLOURS) else "faint", points)] if points else []
         return curves
 
-    for facts in cases:
-        name, size = facts["case"], facts["size"]
-        theory = {n: 100 * math.sqrt(facts["variance"] * (1 / n - 1 / size)) for n in budgets}
+    for case in cases:
+        theory = {n: 100 * math.sqrt(case.variance * (1 / n - 1 / case.size)) for n in budgets}
         curves = [Curve("SRS in theory", "srs", list(theory.items()))]
-        if facts["bound"]:
-            least = [(n, theory[n] * math.sqrt(facts["bound"][str(n)])) for n in budgets]
+        if case.bound:
+            least = [(n, theory[n] * math.sqrt(case.bound[str(n)])) for n in budgets]
             curves.append(Curve("bound", "bound", least))
-        curves += measured(name, lambda cell: 100 * math.sqrt(cell["mse"]))
-        errors.append(Panel(name, describe_case(facts), curves))
-        if facts["binary"]:
-            expected = Curve("SRS in theory", "srs", [(n, n * (1 - facts["accuracy"])) for n in budgets])
-            curves = [expected, *measured(name, lambda cell: cell["failures"])]
-            failures.append(Panel(name, describe_case(facts), curves))
+        curves += measured(case.case, lambda cell: 100 * math.sqrt(cell.mse))
+        errors.append(Panel(case.case, describe_case(case), curves))
+        if case.binary:
+            expected = Curve("SRS in theory", "srs", [(n, n * (1 - case.accuracy)) for n in budgets])
+            curves = [expected, *measured(case.case, lambda cell: cell.failures or 0.0)]
+            failures.append(Panel(case.case, describe_case(case), curves))
     return errors, failures
 
 
@@ -180,25 +182,15 @@ def _log_ticks(low: float, high: float) -> list[float]:
 # -- failures by an auxiliary variable -----------------------------------------------------------------------------
 
 
-def fit_logistic(values: Array, failed: Array) -> tuple[float, float]:
-    """Return (a, b) of the logistic curve of failures (N,) in {0, 1} on values (N,), by Newton's method.
+def logistic_curve(values: Array, failed: Array) -> tuple[float, float]:
+    """Return (a, b) of the logistic curve of failures (N,) in {0, 1} on values (N,).
 
     A weak ridge on the standardised slope keeps the fit finite where the variable separates all failures.
     """
     centre, spread = float(values.mean()), float(values.std()) or 1.0
     x = np.column_stack([np.ones(len(values)), (values - centre) / spread])  # (N, 2)
-    ridge, beta = np.diag([0.0, 1e-3]), np.zeros(2)
-    for _ in range(STEPS):
-        p = 1 / (1 + np.exp(-np.clip(x @ beta, -500, 500)))
-        gradient = x.T @ (failed - p) - ridge @ beta
-        hessian = (x.T * np.maximum(p * (1 - p), 1e-12)) @ x + ridge
-        step = np.linalg.solve(hessian, gradient)
-        step *= min(1.0, 2.0 / max(np.abs(step).max(), 1e-12))
-        beta += step
-        if np.abs(step).max() < CLOSE:
-            break
-    b = float(beta[1]) / spread
-    return float(beta[0]) - b * centre, b
+    level, slope = fit_logistic(x, failed, np.zeros(2), np.array([0.0, 1e-3])).tolist()
+    return level - slope / spread * centre, slope / spread
 
 
 def draw_curves(case: Case) -> bytes | None:
@@ -214,14 +206,13 @@ def draw_curves(case: Case) -> bytes | None:
 
 def _curve(values: Array, failed: Array, name: str) -> list[Markup]:
     """Return the panel of a variable, from its values and the failures (N,)."""
-    a, b = fit_logistic(values, failed)
+    a, b = logistic_curve(values, failed)
     low, high = float(values.min()), float(np.quantile(values, 0.995))
     marks = ticks(low, high, 5)
     x, y = Scale(marks[0], marks[-1], 0, PLOT), Scale(0, 1, HEIGHT - BOTTOM, TOP)
     along = [(x(mark), f"{mark:,.{decimals(marks)}f}") for mark in marks[::2]]
     grid = np.linspace(low, high, 80)
-    curve = 1 / (1 + np.exp(-np.clip(a + b * grid, -500, 500)))
-    points = [(x(v), y(p)) for v, p in zip(grid.tolist(), curve.tolist(), strict=True)]
+    points = [(x(v), y(p)) for v, p in zip(grid.tolist(), expit(a + b * grid).tolist(), strict=True)]
     groups = np.array_split(np.argsort(values, kind="stable"), GROUPS)
     shares = [(float(values[group].mean()), float(failed[group].mean())) for group in groups if len(group)]
     frame = _frame(name, "", name, along, [(y(p), f"{p:g}") for p in (0, 0.25, 0.5, 0.75, 1)])

@@ -11,14 +11,50 @@ Without a predicted or true positive among the draws, F̂ is the guess by the pr
 Legend: N pool, y truth, ŷ prediction, p probability of the class, q of a draw.
 """
 
+import math
+import re
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.extensions.study.peers.peer import Array, PeerEstimate, Positives, Question, normal
+from opacc_ray.estimation.intervals import normal_quantile
 
+Array = NDArray[np.float64]
 Places = NDArray[np.int64]
+
+
+class PeerEstimate(NamedTuple):
+    """A number, or one for each slice (S,), estimated by a method of others."""
+
+    value: Any
+    low: Any
+    high: Any
+    chosen: Places  # labelled examples
+
+
+def normal(value: float, variance: float, index: Places, level: float) -> PeerEstimate:
+    """Return the estimate with the interval value ± z · √variance, not cut at 0 and 1."""
+    half = normal_quantile(level) * math.sqrt(max(variance, 0.0))
+    return PeerEstimate(value, value - half, value + half, index)
+
+
+class Positives(NamedTuple):
+    """One class against the rest."""
+
+    predicted: Array  # (N,) 1 where the model predicts the class
+    probability: Array  # (N,) of the class, as far as the confidence says
+    truth: Array  # (N,) 1 for the class; a peer reads only those that it draws
+    alpha: float  # 1 for precision, 0 for recall, 1/(1 + β²) for F_β
+
+
+def weight_of(metric: str) -> float | None:
+    """Return α of a metric such as ``f1@CLASS``; None if it is no F-measure."""
+    name = metric.partition("@")[0]
+    f_beta = re.fullmatch(r"f(\d+(?:\.\d+)?)", name)
+    return 1 / (1 + float(f_beta[1]) ** 2) if f_beta else {"precision": 1.0, "recall": 0.0}.get(name)
+
 
 MOST = 20
 """Draws for each label of the budget: where most of q is on labelled examples, few draws cost a label."""
@@ -67,13 +103,7 @@ def estimate_f(asked: Positives, index: Places, weight: Array, level: float, las
     return normal(value, float(spread.sum()) / bottom**2, labelled, level)
 
 
-def positives_of(asked: Positives | None) -> Positives:
-    """Return what an F-measure needs, which a study gives for F-measures only."""
-    assert asked is not None
-    return asked
-
-
-def sawade(asked: Question, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
+def sawade(asked: Positives, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
     """Static importance sampling: C. Sawade, N. Landwehr, T. Scheffer, "Active Estimation of F-Measures", NIPS 2010.
 
         q = (1 - ε) q*/Σq* + ε/N        by the p of the confidence and the F that they predict, ε = 0.001
@@ -81,12 +111,11 @@ def sawade(asked: Question, budget: int, rng: np.random.Generator, level: float)
     with the common draws, estimate and interval. The uniform share ε is that of the
     implementation in the package of OASIS; the paper has none, and needs p > 0.
     """
-    own = positives_of(asked.positives)
-    f = guess(own.predicted, own.probability, own.alpha)
-    q = best_draw(own.predicted, own.probability, own.alpha, f)
+    f = guess(asked.predicted, asked.probability, asked.alpha)
+    q = best_draw(asked.predicted, asked.probability, asked.alpha, f)
     q = (1 - UNIFORM) * q / q.sum() + UNIFORM / len(q)
     index = draw(q, budget, np.zeros(len(q), dtype=bool), rng, MOST * budget)
-    return estimate_f(own, index, 1 / (len(q) * q[index]), level)
+    return estimate_f(asked, index, 1 / (len(q) * q[index]), level)
 
 
 NUM_STRATA, PRIOR = 30, 2.0
@@ -96,7 +125,7 @@ CELLS = 40
 """Cells of the histogram of scores for each stratum."""
 
 
-def oasis(asked: Question, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
+def oasis(asked: Positives, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
     """OASIS: N. G. Marchant, B. I. P. Rubinstein, "In Search of an Entity Resolution OASIS: Optimal Asymptotic
     Sequential Importance Sampling", PVLDB 10(11), 2017, arXiv 1703.00617.
 
@@ -110,29 +139,28 @@ def oasis(asked: Question, budget: int, rng: np.random.Generator, level: float) 
 
     Legend: N_k examples of stratum k, p̄_k and ŷ̄_k its mean probability and prediction.
     """
-    own = positives_of(asked.positives)
-    order, starts, size = _members(own.probability.tobytes(), NUM_STRATA)
+    order, starts, size = _members(asked.probability.tobytes(), NUM_STRATA)
     share, most = size / size.sum(), MOST * budget
-    predicted, expected = (np.add.reduceat(x[order], starts) / size for x in (own.predicted, own.probability))
+    predicted, expected = (np.add.reduceat(x[order], starts) / size for x in (asked.predicted, asked.probability))
     draws, positives = np.zeros(len(size)), np.zeros(len(size))
     known = set[int]()
     index, weight = np.empty(most, dtype=np.int64), np.empty(most)
-    f, top, bottom, num = guess(predicted, expected, own.alpha, share), 0.0, 0.0, 0
+    f, top, bottom, num = guess(predicted, expected, asked.alpha, share), 0.0, 0.0, 0
     while len(known) < budget and num < most:
         prior = PRIOR / np.maximum(draws, 1)
-        best = share * best_draw(predicted, (positives + prior * expected) / (draws + prior), own.alpha, f)
+        best = share * best_draw(predicted, (positives + prior * expected) / (draws + prior), asked.alpha, f)
         v = (1 - UNIFORM) * best / best.sum() + UNIFORM * share
         k = min(int(np.searchsorted(np.cumsum(v), rng.random())), len(v) - 1)
         i = int(order[starts[k] + rng.integers(size[k])])
         index[num], weight[num] = i, share[k] / v[k]
         draws[k] += 1
-        positives[k] += own.truth[i]
-        top += weight[num] * own.predicted[i] * own.truth[i]
-        bottom += weight[num] * (own.alpha * own.predicted[i] + (1 - own.alpha) * own.truth[i])
+        positives[k] += asked.truth[i]
+        top += weight[num] * asked.predicted[i] * asked.truth[i]
+        bottom += weight[num] * (asked.alpha * asked.predicted[i] + (1 - asked.alpha) * asked.truth[i])
         f = top / bottom if bottom else f
         known.add(i)
         num += 1
-    return estimate_f(own, index[:num], weight[:num], level)
+    return estimate_f(asked, index[:num], weight[:num], level)
 
 
 @lru_cache(maxsize=4)
@@ -161,7 +189,7 @@ DEPTH, BATCH, LEAST = 8, 50, 1e-9
 _STEPS, _CLOSE = 500, 1e-5
 
 
-def activeeval(asked: Question, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
+def activeeval(asked: Positives, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
     """activeeval: N. G. Marchant, B. I. P. Rubinstein, "Needle in a Haystack: Label-Efficient Evaluation under Extreme
     Class Imbalance", KDD 2021, arXiv 2006.06963: adaptive importance sampling with a Dirichlet tree.
 
@@ -180,28 +208,27 @@ def activeeval(asked: Question, budget: int, rng: np.random.Generator, level: fl
 
     Legend: p probability of the class, ŷ prediction, α of the F-measure.
     """
-    own = positives_of(asked.positives)
-    stratum, size = _leaves(own.probability.tobytes())
-    prior = np.bincount(stratum, weights=own.probability, minlength=len(size)) / np.maximum(size, 1)
+    stratum, size = _leaves(asked.probability.tobytes())
+    prior = np.bincount(stratum, weights=asked.probability, minlength=len(size)) / np.maximum(size, 1)
     classes = np.column_stack([np.where(size > 0, 1 - prior, 0.0), prior])  # (K, 2) one label each
     known = np.zeros(len(stratum), dtype=bool)
     index, weight = np.empty(0, dtype=np.int64), np.empty(0)
     q, batch, joint = np.empty(0), min(BATCH, max(budget // 4, 1)), classes * size[:, None].astype(np.float64)
     for num in np.diff([*range(0, budget, batch), budget]).tolist():
-        joint = _mode(classes, stratum, size, np.unique(index), own.truth, joint)
+        joint = _mode(classes, stratum, size, np.unique(index), asked.truth, joint)
         share = joint[stratum, 1] / joint[stratum].sum(axis=1)
-        q = _adaptive_draw(own, np.where(known, own.truth, share))
+        q = _adaptive_draw(asked, np.where(known, asked.truth, share))
         more = draw(q, num, known, rng, MOST * num)
         index, weight = np.concatenate([index, more]), np.concatenate([weight, 1 / (len(q) * q[more])])
     last = np.divide(1 / len(q), q[index], out=np.zeros(len(index)), where=q[index] > 0)
-    return estimate_f(own, index, weight, level, last)
+    return estimate_f(asked, index, weight, level, last)
 
 
-def _adaptive_draw(own: Positives, share: Array) -> Array:
+def _adaptive_draw(asked: Positives, share: Array) -> Array:
     """Return q (N,) from the probabilities π (N,)."""
-    f = guess(own.predicted, share, own.alpha)
-    positive = np.maximum(np.abs(own.predicted - f * (own.alpha * own.predicted + (1 - own.alpha))), LEAST)
-    negative = own.predicted * np.maximum(f * own.alpha, LEAST)
+    f = guess(asked.predicted, share, asked.alpha)
+    positive = np.maximum(np.abs(asked.predicted - f * (asked.alpha * asked.predicted + (1 - asked.alpha))), LEAST)
+    negative = asked.predicted * np.maximum(f * asked.alpha, LEAST)
     q = share * positive + (1 - share) * negative
     return np.asarray(q / q.sum())
 
