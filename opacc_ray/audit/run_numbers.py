@@ -18,7 +18,7 @@ from opacc_ray.estimation.design_numbers import effect_on_ratio, effects
 from opacc_ray.estimation.estimate import KnownPool, Numbers, judge_quality, judge_slicings, numbers_of
 from opacc_ray.estimation.failures import uses_regression
 from opacc_ray.estimation.intervals import Estimate, level_of_each, zero_failure_bound
-from opacc_ray.estimation.model_comparison import TrueClasses, linearise
+from opacc_ray.estimation.model_comparison import linearise
 from opacc_ray.estimation.sample import Sample, join
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.label_rows import numbers_in
@@ -237,10 +237,8 @@ class RunNumbers:
             own = effect_on_ratio(metric.ratio, sample.rounds, sample.counts or {})
             values = [own(numbers_in(text)) for item in self.known for texts in item.opinions for text in texts]
             return lambda label, _: own(numbers_in(label)), max(float(np.ptp(values)), 1e-300)
-        assert sample.truth is not None
         classes = self._classes
-        labels = TrueClasses(sample.rounds.index, sample.truth, len(classes))
-        effect = linearise(sample.rounds, metric, place, self.numbers.pool.predicted, labels).effect
+        effect = linearise(sample, metric, place, self.numbers.pool.predicted, len(classes)).effect
         most = max(float(np.ptp(effect, axis=0).max()), 1e-300)
         return lambda label, said: float(effect[classes[label], classes[said]]), most
 

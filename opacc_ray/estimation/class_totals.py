@@ -186,37 +186,13 @@ class Interim(NamedTuple):
     met: Callable[[], float]
 
 
-class Labels(NamedTuple):
-    """What the labels are, over all rounds."""
-
-    failure: Array  # (n,) 1 - outcome
-    truth: Codes | None = None  # (n,) 0 .. C - 1; None: only outcomes are known
-
-    @classmethod
-    def of(cls, sample: Sample | None) -> "Labels":
-        """Return the labels of a sample; none before there is one."""
-        if sample is None:
-            return cls(np.empty(0), np.empty(0, dtype=np.int64))
-        return cls(sample.failure, sample.truth)
-
-    def rivals(self, predicted: Codes, num_classes: int, classes: Codes) -> Array:
-        """Return r (k, C predicted) of some true ``classes`` (k,), from the predicted class of each label (n,)."""
-        count, failed = np.zeros((len(classes), num_classes)), np.zeros(num_classes)
-        if self.truth is not None:
-            wrong = self.truth != predicted
-            failed += np.bincount(predicted[wrong], minlength=num_classes)
-            for row, c in zip(count, classes.tolist(), strict=True):
-                row += np.bincount(predicted[wrong & (self.truth == c)], minlength=num_classes)
-        prior = (classes[:, None] != np.arange(num_classes)) / max(num_classes - 1, 1)
-        return (PRIOR_FAILURES * prior + count) / (PRIOR_FAILURES + failed)
-
-
 class ClassTotals:
     """The totals of every class in every slice of one partition of the pool."""
 
-    def __init__(self, evidence: Evidence, labels: Labels) -> None:
-        groups = evidence.groups
-        self.evidence, self.labels = evidence, labels
+    def __init__(self, evidence: Evidence, sample: Sample | None) -> None:
+        groups, none = evidence.groups, np.empty(0)
+        self.evidence, self.failure = evidence, none if sample is None else sample.failure  # (n,) of the labels
+        self.truth = none.astype(np.int64) if sample is None else sample.truth  # (n,); None: only outcomes are known
         self.num_classes, self.num_slices = groups.num_classes, groups.num_slices
         self.predicted = groups.predicted[evidence.index].astype(np.int64)  # (n,)
         self.slices, self.classes = np.divmod(np.arange(groups.num), groups.num_classes)  # (G,)
@@ -298,7 +274,7 @@ class ClassTotals:
 
         The groups have its coefficients.
         """
-        values, mean = self.labels.failure, np.ones(self.evidence.groups.num)
+        values, mean = self.failure, np.ones(self.evidence.groups.num)
         if c >= 0:
             inside = self.predicted == c
             values = np.where(inside, values, (self._truth == c) & ~inside)
@@ -321,12 +297,12 @@ class ClassTotals:
 
     @property
     def _truth(self) -> Codes:
-        assert self.labels.truth is not None
-        return self.labels.truth
+        assert self.truth is not None
+        return self.truth
 
     def failures(self, domain: Codes, num: int) -> list[Total]:
         """Return the share of failures in each of ``num`` domains; ``domain`` (G,) is that of each group, or -1."""
-        ones, failure = np.ones(self.evidence.groups.num), self.labels.failure
+        ones, failure = np.ones(self.evidence.groups.num), self.failure
         square = ones
         if not np.isin(failure, (0.0, 1.0)).all():
             mean = max(float(failure.mean()), 1e-9)
@@ -382,8 +358,15 @@ class ClassTotals:
         return np.einsum("kc,skc->sc", self._rivals(np.arange(self.num_classes)), weight).ravel()
 
     def _rivals(self, classes: Codes) -> Array:
-        """Return r (k, C) of some true classes."""
-        return self.labels.rivals(self.predicted, self.num_classes, classes)
+        """Return r (k, C predicted) of some true ``classes`` (k,)."""
+        count, failed = np.zeros((len(classes), self.num_classes)), np.zeros(self.num_classes)
+        if self.truth is not None:
+            wrong = self.truth != self.predicted
+            failed += np.bincount(self.predicted[wrong], minlength=self.num_classes)
+            for row, c in zip(count, classes.tolist(), strict=True):
+                row += np.bincount(self.predicted[wrong & (self.truth == c)], minlength=self.num_classes)
+        prior = (classes[:, None] != np.arange(self.num_classes)) / max(self.num_classes - 1, 1)
+        return np.asarray((PRIOR_FAILURES * prior + count) / (PRIOR_FAILURES + failed))
 
     # -- estimates ------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimation import design_numbers
-from opacc_ray.estimation.class_totals import ClassTotals, Interim, Labels, Totals, estimate_of
+from opacc_ray.estimation.class_totals import ClassTotals, Interim, Totals, estimate_of
 from opacc_ray.estimation.constants import NOISES
 from opacc_ray.estimation.failures import Fit, PoolFailures, accuracy_of, assisted_estimate, fit_failures
 from opacc_ray.estimation.intervals import Estimate, normal_quantile
@@ -150,7 +150,7 @@ class Numbers:
 
     def totals(self, key: Key = None) -> ClassTotals:
         """Return the totals of all classes in the pool, in the slices of a name, or for a number of the confidence."""
-        return ClassTotals(self.evidence[key], Labels.of(self.sample))
+        return ClassTotals(self.evidence[key], self.sample)
 
     def estimate(self, metric: Metric, level: float) -> Estimate:
         """Return a metric of the whole pool; raises as :meth:`by`, and LabelError for errors without true values."""
@@ -209,7 +209,7 @@ class Numbers:
         evidence = dict[Key, Evidence]()
         for key, own in self.evidence.items():
             basis = own if own.groups.coefficient is None else self.evidence[None]
-            totals = ClassTotals(basis, Labels.of(self.sample))
+            totals = ClassTotals(basis, self.sample)
             num = basis.groups.num
             share = np.array([min(max(total.value, 0.0), 1.0) for total in totals.failures(np.arange(num), num)])
             p = share[basis.groups.code(slice(None))]

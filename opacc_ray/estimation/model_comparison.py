@@ -353,26 +353,19 @@ class Linearised(NamedTuple):
     effect: Array  # (C true, C predicted) e
 
 
-class TrueClasses(NamedTuple):
-    """The labels of one sample."""
-
-    places: NDArray[np.int64]  # (n,) the examples
-    truth: Codes  # (n,) their true classes, 0 .. C - 1
-    num: int  # C
-
-
-def linearise(rounds: Rounds, metric: Metric, place: int, predicted: Codes, labels: TrueClasses) -> Linearised:
-    """Return a metric of a model and how each label moves it.
+def linearise(sample: Sample, metric: Metric, place: int, predicted: Codes, num: int) -> Linearised:
+    """Return a metric of a model and how each label moves it; the sample has true classes, 0 .. ``num`` - 1.
 
     ``place`` is the class of the metric, which averages do not use; ``predicted`` (N,) has the class of every example.
     """
-    num = labels.num
+    assert sample.truth is not None
+    rounds = sample.rounds
     classes = np.arange(num) if metric.name in AVERAGES else np.array([place])
     size = len(predicted)
     inside = np.bincount(predicted, minlength=num)[classes].astype(np.float64)
     parts = Parts(inside, size - inside)
-    here = predicted[labels.places][:, None] == classes  # (n, k)
-    is_class = labels.truth[:, None] == classes
+    here = predicted[rounds.index][:, None] == classes  # (n, k)
+    is_class = sample.truth[:, None] == classes
     wrong, wrong_rest, found = _share(rounds, here, ~is_class)
     missed, missed_rest, others = _share(rounds, ~here, is_class)
     value, _, _ = slopes(metric, inside * (1 - wrong), parts.outside * missed, parts)
@@ -395,16 +388,13 @@ def _share(rounds: Rounds, member: NDArray[np.bool_], event: NDArray[np.bool_]) 
 
 
 def compare_metric(
-    rounds: Rounds,
-    models: Sequence[Linearised],
-    estimates: Sequence[Estimate],
-    labels: TrueClasses,
-    level: float,
+    sample: Sample, models: Sequence[Linearised], estimates: Sequence[Estimate], level: float
 ) -> SeveralModels:
     """Compare a metric of several models, whose ``estimates`` are given; all differences hold together at the level."""
+    rounds = sample.rounds
     pairs = list(combinations(range(len(models)), 2))
     own_level = level_of_each(level, len(pairs))
-    right = np.stack([model.predicted[labels.places] == labels.truth for model in models])  # (M, n)
+    right = np.stack([model.predicted[rounds.index] == sample.truth for model in models])  # (M, n)
     differences = []
     for a, b in pairs:
         found = within_interval(replace(metric_difference(rounds, models[a], models[b], own_level), level=level))
@@ -525,10 +515,8 @@ def compare_by(metric: Metric, models: Sequence[tuple[KnownPool, Sample]], level
         raise SpecError(f"{metric} is not compared between models; estimate it for each, or compare the accuracy")
     numbers = [numbers_of(pool, sample) for pool, sample in models]
     place, (pool, sample) = numbers[0].place_of(metric), models[0]
-    assert sample.truth is not None
-    labels = TrueClasses(sample.rounds.index, sample.truth, len(pool.classes))
-    found = [linearise(sample.rounds, metric, place, own.predicted, labels) for own, _ in models]
-    return compare_metric(sample.rounds, found, [own.estimate(metric, level) for own in numbers], labels, level)
+    found = [linearise(sample, metric, place, own.predicted, len(pool.classes)) for own, _ in models]
+    return compare_metric(sample, found, [own.estimate(metric, level) for own in numbers], level)
 
 
 def _views(pools: Iterable[Pool | View], num_models: int, selections: Sequence[Selection], size: int) -> list[View]:

@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import SpecError, counted
-from opacc_ray.estimation.class_totals import ClassTotals, Labels
+from opacc_ray.estimation.class_totals import ClassTotals
 from opacc_ray.estimation.distribution import Mean
 from opacc_ray.estimation.failures import Fit, fit_failures
 from opacc_ray.estimation.intervals import Estimate, Interval, hypergeometric_at_most
@@ -460,7 +460,7 @@ def _tested(candidates: Sequence[Candidate], sample: Sample, fit: Fit | None, le
 
 def _part(candidate: Candidate, evidence: Evidence, sample: Sample, level: float) -> WorsePart:
     """Return what the labels say of a candidate."""
-    totals = ClassTotals(evidence, Labels(sample.failure))
+    totals = ClassTotals(evidence, sample)
     rest, part = totals.failures(totals.slices, 2)
     accuracy, contrast = totals.accuracies(totals.slices, 2, level)[1].estimate, Contrast(part, rest)
     exact = _exact(candidate, sample)

@@ -4,12 +4,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from given_selections import selection_of
 
 import opacc_ray as opacc
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import SpecError
-from opacc_ray.estimation.model_comparison import Linearised, TrueClasses, linearise, metric_difference
-from opacc_ray.estimation.sample import Rounds
+from opacc_ray.estimation.model_comparison import Linearised, linearise, metric_difference
+from opacc_ray.estimation.sample import Sample, join
 from opacc_ray.metrics.metric import Metric
 
 C = 3
@@ -40,21 +41,21 @@ def metric_of(metric: Metric, truth: np.ndarray, predicted: np.ndarray) -> float
     return float(np.mean([of_class(c) for c in np.unique([truth, predicted])]))
 
 
-def sample_of(n: int) -> SimpleRandom:
-    return SimpleRandom(num=n, population=len(TRUTH), replacement=False)
+def sample_of(index: np.ndarray) -> Sample:
+    """A simple random sample of the pool."""
+    selection = selection_of(SimpleRandom(len(index), len(TRUTH), False), index)
+    return join(selection, np.zeros(len(index)), truth=TRUTH[index])
 
 
-def linear(metric: Metric, predicted: np.ndarray, truth: np.ndarray, index: np.ndarray) -> Linearised:
-    """The metric of a model by a simple random sample of the pool."""
-    labels = TrueClasses(index, truth[index], C)
-    return linearise(sample_of(len(index)), metric, int(metric.positive or 0), predicted, labels)
+def linear(metric: Metric, predicted: np.ndarray, sample: Sample) -> Linearised:
+    return linearise(sample, metric, int(metric.positive or 0), predicted, C)
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=str)
 def test_with_all_labels_it_is_the_difference_itself(metric: Metric) -> None:
-    whole = np.arange(len(TRUTH))
-    first, second = (linear(metric, own, TRUTH, whole) for own in (FIRST, SECOND))
-    found = metric_difference(sample_of(len(TRUTH)), first, second, 0.95)
+    census = sample_of(np.arange(len(TRUTH)))
+    first, second = (linear(metric, own, census) for own in (FIRST, SECOND))
+    found = metric_difference(census.rounds, first, second, 0.95)
     exact = metric_of(metric, TRUTH, FIRST) - metric_of(metric, TRUTH, SECOND)
     assert [found.value, found.low, found.high] == pytest.approx([exact] * 3, abs=1e-9)
 
@@ -62,17 +63,17 @@ def test_with_all_labels_it_is_the_difference_itself(metric: Metric) -> None:
 @pytest.mark.parametrize("metric", METRICS, ids=str)
 def test_over_all_samples_the_linear_part_is_unbiased_and_is_nearly_all_of_the_error(metric: Metric) -> None:
     size, n = len(TRUTH), 9
-    whole = np.arange(size)
-    moves = np.subtract(*(linear(metric, own, TRUTH, whole).moves for own in (FIRST, SECOND)))
+    census = sample_of(np.arange(size))
+    moves = np.subtract(*(linear(metric, own, census).moves for own in (FIRST, SECOND)))
     exact = metric_of(metric, TRUTH, FIRST) - metric_of(metric, TRUTH, SECOND)
-    design = sample_of(n)
     parts, variances, errors = [], [], []
     for chosen in combinations(range(size), n):
         index = np.array(chosen)
-        own = [linear(metric, predicted, TRUTH, index).value for predicted in (FIRST, SECOND)]
+        sample = sample_of(index)
+        own = [linear(metric, predicted, sample).value for predicted in (FIRST, SECOND)]
         errors.append(own[0] - own[1] - exact)
-        parts.append(float(design.weights @ moves[index]))
-        variances.append(float(design.variance(moves[index])))
+        parts.append(float(sample.rounds.weights @ moves[index]))
+        variances.append(float(sample.rounds.variance(moves[index])))
     assert np.mean(parts) == pytest.approx(0, abs=1e-12)
     assert np.mean(variances) == pytest.approx(np.var(parts), rel=1e-9)
     assert abs(np.mean(errors)) < 0.1 * np.std(errors)
@@ -106,10 +107,10 @@ def test_the_interval_covers_the_difference(method: str, n: int, shares: list[fl
     covered = np.zeros(len(metrics))
     for seed in range(repetitions):
         chosen = opacc.select(pool, method=method, budget=n, seed=seed)
-        design, labels = Rounds([chosen]), TrueClasses(chosen.index, truth[chosen.index], 5)
+        sample = join(chosen, np.zeros(n), truth=truth[chosen.index])
         for place, metric in enumerate(metrics):
-            pair = [linearise(design, metric, 0, predicted, labels) for predicted in (first, second)]
-            found = metric_difference(design, *pair, 0.95)
+            pair = [linearise(sample, metric, 0, predicted, 5) for predicted in (first, second)]
+            found = metric_difference(sample.rounds, *pair, 0.95)
             covered[place] += found.low <= exact[place] <= found.high
     assert (covered >= 0.93 * repetitions).all(), covered / repetitions
 
