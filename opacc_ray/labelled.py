@@ -35,7 +35,7 @@ from opacc_ray.metrics.metric import ACCURACY, Metric, find_place, is_of_class, 
 from opacc_ray.parts.view import Pools, View, listed, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Report, unreported
-from opacc_ray.samplers.same_pool import refuse_other_pools
+from opacc_ray.samplers.select import refuse_other_pools
 from opacc_ray.samplers.select import select as select_by_outcomes
 from opacc_ray.selection import Selection
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing

@@ -36,7 +36,7 @@ _KINDS: dict[str, type] = {
 """JSON type of each entry of a file."""
 
 Content = dict[str, tuple[str, str]]
-"""Feature -> digests of its values and of their order (`samplers/same_pool.py`)."""
+"""Feature -> digests of its values and of their order (`samplers/select.py`)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from opacc_ray.designs.draw_probability import HansenHurwitz
-from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.errors import DataError
 from opacc_ray.selection import Selection
 

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.audit.prior_knowledge import LEARNED_FROM, read_history
 from opacc_ray.designs.inclusion_probability import CARRIED, NEW, OLD, Grown, InclusionProbability
-from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
 from opacc_ray.estimation.failures import trusted_share
 from opacc_ray.estimation.sample import Rounds

@@ -20,7 +20,7 @@ from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import MethodParameters
-from opacc_ray.samplers.same_pool import refuse_other_ids
+from opacc_ray.samplers.select import refuse_other_ids
 from opacc_ray.selection import Outcome
 from opacc_ray.spec import ModelSpec, Spec
 

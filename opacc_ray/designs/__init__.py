@@ -13,7 +13,7 @@ DESIGNS: Mapping[str, type[Design]] = Registry(
     "designs",
     {
         "simple random": f"{__name__}.simple_random:SimpleRandom",
-        "stratified": f"{__name__}.stratified:Stratified",
+        "stratified": f"{__name__}.simple_random:Stratified",
         "Hansen-Hurwitz": f"{__name__}.draw_probability:HansenHurwitz",
         "Rao-Hartley-Cochran": f"{__name__}.draw_probability:RaoHartleyCochran",
         "step by step": f"{__name__}.draw_probability:StepByStep",

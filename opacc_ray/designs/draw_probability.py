@@ -35,65 +35,55 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from opacc_ray.designs.design import (
-    Array,
-    Count,
-    Counts,
-    Design,
-    DrawSequence,
-    LabelledBefore,
-    Numbers,
-    Probabilities,
-    Probability,
-    scatter,
-    times,
-)
+from opacc_ray.designs import design
 
 
 @dataclass(frozen=True, eq=False)
-class HansenHurwitz(Design):
+class HansenHurwitz(design.Design):
     """n draws with replacement, each with the same known probabilities."""
 
     name: ClassVar[str] = "Hansen-Hurwitz"
     is_sequential = True
     is_distinct = False
 
-    draw_probability: Probabilities  # (n,) p
-    population: Count  # N
-    least_probability: Probability  # the least p of the pool
+    draw_probability: design.Probabilities  # (n,) p
+    population: design.Count  # N
+    least_probability: design.Probability  # the least p of the pool
 
     @property
-    def weights(self) -> Array:
+    def weights(self) -> design.Array:
         return self._scale / len(self)
 
-    def variance(self, x: Array) -> Any:
-        return scatter(times(self._scale, x))
+    def variance(self, x: design.Array) -> Any:
+        return design.scatter(design.times(self._scale, x))
 
     @property
     def weight_bound(self) -> float:
         return 1 / (len(self) * self.population * self.least_probability)
 
-    def stream(self, failure: Array, before: LabelledBefore) -> DrawSequence | None:
+    def stream(self, failure: design.Array, before: design.LabelledBefore) -> design.DrawSequence | None:
         n = len(self)
         bound = np.full(n, 1 / self.least_probability)
-        return DrawSequence(failure / self.draw_probability, np.full(n, before.failures), bound, before.pool_size)
+        return design.DrawSequence(
+            failure / self.draw_probability, np.full(n, before.failures), bound, before.pool_size
+        )
 
     @property
-    def _scale(self) -> Array:
+    def _scale(self) -> design.Array:
         """1 / (N p) (n,)."""
         return 1 / (self.population * self.draw_probability)
 
 
 @dataclass(frozen=True, eq=False)
-class RaoHartleyCochran(Design):
+class RaoHartleyCochran(design.Design):
     """One draw from each of n random groups, with probabilities proportional to p within the group."""
 
     name: ClassVar[str] = "Rao-Hartley-Cochran"
 
-    draw_probability: Probabilities  # (n,) p
-    group_probability: Probabilities  # (n,) Q
-    group_size: Counts  # (n,) N_g
-    least_probability: Probability  # the least p of the pool
+    draw_probability: design.Probabilities  # (n,) p
+    group_probability: design.Probabilities  # (n,) Q
+    group_size: design.Counts  # (n,) N_g
+    least_probability: design.Probability  # the least p of the pool
 
     @property
     def population(self) -> int:
@@ -101,13 +91,13 @@ class RaoHartleyCochran(Design):
         return int(self.group_size.sum())
 
     @property
-    def weights(self) -> Array:
+    def weights(self) -> design.Array:
         return self.group_probability / (self.population * self.draw_probability)
 
-    def variance(self, x: Array) -> Any:
+    def variance(self, x: design.Array) -> Any:
         squares, population = float(self.group_size @ self.group_size), self.population
         factor = (squares - population) / (population**2 - squares) if len(self) > 1 else 0.0
-        return scatter(times(self._scale, x), factor * self._share)
+        return design.scatter(design.times(self._scale, x), factor * self._share)
 
     @property
     def largest_weight(self) -> float:
@@ -120,51 +110,51 @@ class RaoHartleyCochran(Design):
         return float(self.group_probability.sum()) / (len(self) * self.population * self.least_probability)
 
     @property
-    def _share(self) -> Array:
+    def _share(self) -> design.Array:
         """Q (n,), 1 in sum."""
         return self.group_probability / self.group_probability.sum()
 
     @property
-    def _scale(self) -> Array:
+    def _scale(self) -> design.Array:
         """1 / (N p) (n,), with p scaled to sum 1."""
         return self.group_probability.sum() / (self.population * self.draw_probability)
 
 
 @dataclass(frozen=True, eq=False)
-class StepByStep(Design):
+class StepByStep(design.Design):
     """n draws without replacement, in their order, each with its probability at the time."""
 
     name: ClassVar[str] = "step by step"
     is_sequential = True
 
-    draw_probability: Probabilities  # (n,) q
-    num_before: Numbers  # (n,) draws before
-    population: Count  # N
-    least_probability: Probability  # the least q of any example at any draw
+    draw_probability: design.Probabilities  # (n,) q
+    num_before: design.Numbers  # (n,) draws before
+    population: design.Count  # N
+    least_probability: design.Probability  # the least q of any example at any draw
 
     @property
-    def weights(self) -> Array:
+    def weights(self) -> design.Array:
         later = np.cumsum(self._extrapolated[::-1])[::-1] - self._extrapolated  # (n,) share in later draws
         return (later + 1 / self.draw_probability) / (len(self) * self.population)
 
-    def variance(self, x: Array) -> Any:
+    def variance(self, x: design.Array) -> Any:
         before = np.cumsum(x, axis=0) - x
-        z = (times(self._extrapolated, before) + times(1 / self.draw_probability, x)) / self.population
-        return scatter(z)
+        z = (design.times(self._extrapolated, before) + design.times(1 / self.draw_probability, x)) / self.population
+        return design.scatter(z)
 
     @property
     def weight_bound(self) -> float:
         n = len(self)
         return (1 / self.least_probability + n - 1) / self.population / n
 
-    def stream(self, failure: Array, before: LabelledBefore) -> DrawSequence | None:
+    def stream(self, failure: design.Array, before: design.LabelledBefore) -> design.DrawSequence | None:
         n = len(self)
         if (self.num_before != np.arange(n)).any():  # labels are missing in between
             return None
         drawn, bound = before.failures + np.cumsum(failure) - failure, np.full(n, 1 / self.least_probability)
-        return DrawSequence(failure / self.draw_probability, drawn, bound, before.pool_size)
+        return design.DrawSequence(failure / self.draw_probability, drawn, bound, before.pool_size)
 
     @property
-    def _extrapolated(self) -> Array:
+    def _extrapolated(self) -> design.Array:
         """(n,) number of earlier draws, divided by the labelled ones among them."""
         return self.num_before / np.maximum(np.arange(len(self)), 1)

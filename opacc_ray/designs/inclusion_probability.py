@@ -31,6 +31,15 @@ If p was fitted to the carried labels, an error of one that moves its own p by h
 1 - h (HC2: J. MacKinnon, H. White, Journal of Econometrics 29, 1985), and the estimate of the old part has the small
 bias of a regression estimator. That of the new part is unbiased for any p.
 
+**How it is drawn.** J.-C. Deville, "Une nouvelle (encore une!) méthode de tirage à probabilités inégales", INSEE 9804
+(1998), known as Deville's systematic sampling; G. Chauvet, "On a characterization of ordered pivotal sampling",
+Bernoulli 18 (2012), shows that it equals Deville and Tillé's pivotal method in a fixed order.
+
+The inclusion probabilities are laid end to end, in a given order, on a line of length n. The line is cut in n intervals
+of length 1, and one example is drawn from each. An example across a cut belongs to two intervals: the second draw
+depends on whether the first one took it, so that it is included with exactly π and never twice. The sample has exactly
+n examples, spread along the order as evenly as a stratified sample.
+
 Legend: N examples to draw from, n labels, f = 1 - outcome, p predicted failure, π inclusion probability, h leverage.
 """
 
@@ -40,29 +49,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.design import (
-    Amount,
-    Array,
-    Count,
-    Design,
-    Numbers,
-    Places,
-    PredictedFailures,
-    Probabilities,
-    Shares,
-    Sizes,
-    equal_factor,
-    scatter,
-    times,
-)
+from opacc_ray.designs import design
 from opacc_ray.errors import DataError, LabelError
+
+_BLOCK = 1 << 16
 
 SURE = 1 - 1e-9
 """Inclusion probabilities from here on count as 1: only rounding separates them."""
 
 
 @dataclass(frozen=True, eq=False)
-class InclusionProbability(Design):
+class InclusionProbability(design.Design):
     """n distinct examples; every example of the pool had a known probability of inclusion."""
 
     name: ClassVar[str] = "inclusion probability"
@@ -70,39 +67,39 @@ class InclusionProbability(Design):
     interval = "adjusted Wilson"
     is_sequential = True
 
-    inclusion_probability: Probabilities  # (n,) π in the whole batch
-    predicted_failure: Shares  # (n,) p
-    predicted_failures: Amount  # Σp over all N
-    population: Count  # N
-    num_drawn: Count  # examples in the whole batch
-    labelled_before: Places  # (k,) examples of the pool that could not be drawn
+    inclusion_probability: design.Probabilities  # (n,) π in the whole batch
+    predicted_failure: design.Shares  # (n,) p
+    predicted_failures: design.Amount  # Σp over all N
+    population: design.Count  # N
+    num_drawn: design.Count  # examples in the whole batch
+    labelled_before: design.Places  # (k,) examples of the pool that could not be drawn
 
     @property
-    def probability(self) -> Array:
+    def probability(self) -> design.Array:
         """π (n,) to be drawn and labelled."""
         return self.inclusion_probability * (len(self) / self.num_drawn)
 
     @property
-    def weights(self) -> Array:
+    def weights(self) -> design.Array:
         return 1 / (self.population * self.probability)
 
-    def variance(self, x: Array) -> Any:
+    def variance(self, x: design.Array) -> Any:
         n = len(self)
-        return scatter(times(n * self.weights, x), equal_factor(n) * self._excluded)
+        return design.scatter(design.times(n * self.weights, x), design.equal_factor(n) * self._excluded)
 
     @property
-    def effects(self) -> Array:
+    def effects(self) -> design.Array:
         """(n,) weights times the standard deviation of the inclusion."""
         return self.weights * np.sqrt(self._excluded)
 
     @property
-    def prediction(self) -> PredictedFailures:
-        return PredictedFailures(self.predicted_failure, self.predicted_failures / self.population)
+    def prediction(self) -> design.PredictedFailures:
+        return design.PredictedFailures(self.predicted_failure, self.predicted_failures / self.population)
 
-    def failure_share(self, failure: Array) -> float:
+    def failure_share(self, failure: design.Array) -> float:
         return self.predicted_failures / self.population + float(self.mean(failure - self.predicted_failure))
 
-    def failure_variance(self, failure: Array) -> float:
+    def failure_variance(self, failure: design.Array) -> float:
         return float(self.variance(failure - self.predicted_failure))
 
     @property
@@ -121,7 +118,7 @@ class InclusionProbability(Design):
             )
 
     @property
-    def _excluded(self) -> Array:
+    def _excluded(self) -> design.Array:
         """1 - π (n,)."""
         return np.maximum(1 - self.probability, 0)
 
@@ -149,6 +146,54 @@ def inclusion_probabilities(
         del found  # before the next pass takes as much
 
 
+def line_lengths(probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:
+    """Return lengths (N,) on a line of ``num`` intervals, in units so small that their sum fits in 2^61."""
+    length = probability * 2.0 ** (61 - int(num).bit_length())
+    np.rint(length, out=length)
+    np.maximum(length, 1, out=length)
+    whole = length.view(np.int64)  # in the same memory
+    for start in range(0, len(length), _BLOCK):
+        whole[start : start + _BLOCK] = length[start : start + _BLOCK]
+    return whole
+
+
+def draw_along(rng: np.random.Generator, probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:
+    """Draw ``num`` distinct places of a line, one per interval, each with its ``probability`` (N,); ``num`` in sum.
+
+    In interval k the example across its lower cut has the probability after / (1 - before) if interval k - 1 did not
+    take it, else 0. The other examples share the rest by their lengths. Nearly all intervals are in the first case,
+    which is computed for all of them at once; the second case is then followed from the first interval on.
+    """
+    if num == 0:
+        return np.empty(0, dtype=np.int64)
+    end = line_lengths(probability, num)
+    np.cumsum(end, out=end)
+    total = int(end[-1])
+    unit = total / num  # the lengths sum to a whole number of intervals, but for rounding
+    cut = np.arange(num)
+    across = np.searchsorted(end, np.minimum(np.floor(cut * unit).astype(np.int64), total - 1), side="right")
+    begin = np.where(across > 0, end[across - 1], 0)
+    before = np.maximum(cut - begin / unit, 0.0)  # (n,) in the interval below, of the example across each cut
+    after = np.maximum(end[across] / unit - cut, 0.0)  # and above
+    uniform, chance = rng.random(num), np.minimum(after / (1 - before), 1.0)
+    left = (uniform - chance) / np.maximum(1 - chance, 1e-300)  # uniform again, given uniform >= chance
+
+    def other(intervals: NDArray[np.int64], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(s,) places at ``uniform`` of the way from the end of the one across the cut to the next cut."""
+        way = after[intervals] + np.maximum(uniform[intervals], 0.0) * (1 - after[intervals])
+        at = np.floor((intervals + way) * unit).astype(np.int64)
+        return np.searchsorted(end, np.clip(at, end[across[intervals]], total - 1), side="right")
+
+    chosen = across.copy()
+    rest = np.flatnonzero(uniform >= chance)
+    chosen[rest] = other(rest, left)
+    if_taken = other(cut, uniform)  # where the interval before took the one across
+    for k in range(1, num):
+        if chosen[k - 1] == across[k]:
+            chosen[k] = if_taken[k]
+    return chosen
+
+
 OLD, NEW = 0, 1
 
 CARRIED = "carried"
@@ -163,12 +208,12 @@ class Grown(InclusionProbability):
     predicted: ClassVar[tuple[str, ...]] = ("predicted_failure", "leverage")
     is_sequential = False
 
-    part: Numbers  # (n,) OLD: drawn from an earlier pool; NEW: from what is new or changed since
-    leverage: Shares  # (n,) h
-    drawn: Sizes  # (parts,) examples drawn from each part
+    part: design.Numbers  # (n,) OLD: drawn from an earlier pool; NEW: from what is new or changed since
+    leverage: design.Shares  # (n,) h
+    drawn: design.Sizes  # (parts,) examples drawn from each part
 
     @property
-    def probability(self) -> Array:
+    def probability(self) -> design.Array:
         """π (n,) to be drawn and labelled; raises LabelError if a part has no label."""
         num = np.bincount(self.part, minlength=len(self.drawn))
         if not num.all():
@@ -176,12 +221,12 @@ class Grown(InclusionProbability):
             raise LabelError(f"none of the {which} has a label; import some")
         return self.inclusion_probability * (num / self.drawn)[self.part]
 
-    def variance(self, x: Array) -> Any:
+    def variance(self, x: design.Array) -> Any:
         num = np.bincount(self.part, minlength=len(self.drawn))[self.part]
-        factor = np.array([equal_factor(n) for n in num.tolist()]) * self._excluded
-        return scatter(times(num * self.weights, x), factor, self.part)
+        factor = np.array([design.equal_factor(n) for n in num.tolist()]) * self._excluded
+        return design.scatter(design.times(num * self.weights, x), factor, self.part)
 
-    def failure_variance(self, failure: Array) -> float:
+    def failure_variance(self, failure: design.Array) -> float:
         error = (failure - self.predicted_failure) / np.sqrt(np.maximum(1 - self.leverage, 1e-6))
         return float(self.variance(error))
 

@@ -100,19 +100,9 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimation import intervals
 from opacc_ray.estimation.constants import BY_CHANCE, LEAST_DEVIANT, LEAST_OPINIONS
 from opacc_ray.estimation.failures import Fit, failures_by_design
-from opacc_ray.estimation.intervals import (
-    WEIGHTED,
-    Estimate,
-    Interval,
-    effective_number,
-    hypergeometric,
-    normal_quantile,
-    student_quantile,
-    weighted_clopper_pearson,
-    wilson,
-)
 from opacc_ray.estimation.sample import Rounds, Sample
 from opacc_ray.estimation.sequential import interim_level
 from opacc_ray.metrics.metric import ACCURACY
@@ -147,21 +137,21 @@ class PoolAsSample(NamedTuple):
     size: float  # of the simple random sample with replacement whose mean is as uncertain as that of the pool
     note: str
 
-    def of_population(self, found: Estimate) -> Estimate:
+    def of_population(self, found: intervals.Estimate) -> intervals.Estimate:
         """Return the estimate of the population from that of the pool."""
         low, high = self._widened(found)
         error = math.hypot(found.standard_error, math.sqrt(max(found.value * (1 - found.value), 0.0) / self.size))
         return replace(found, low=low, high=high, standard_error=error, method=f"{found.method} for a population")
 
-    def _widened(self, found: Estimate) -> Interval:
+    def _widened(self, found: intervals.Estimate) -> intervals.Interval:
         value = min(max(found.value, 0.0), 1.0)
-        low, high = wilson(value, self.size, found.level) if self.size < math.inf else (value, value)
+        low, high = intervals.wilson(value, self.size, found.level) if self.size < math.inf else (value, value)
         below, above = math.hypot(value - found.low, value - low), math.hypot(found.high - value, high - value)
         return max(value - below, min(found.low, 0.0)), min(value + above, max(found.high, 1.0))
 
 
 def pool_as_sample(
-    asked: SampleOf, found: Estimate, pool_size: int, spread: float, clusters: Array | None
+    asked: SampleOf, found: intervals.Estimate, pool_size: int, spread: float, clusters: Array | None
 ) -> PoolAsSample:
     """Return how well a pool represents its population.
 
@@ -207,20 +197,20 @@ def cluster_deviations(
     return own - own.mean()
 
 
-def _of_clusters(deviation: Array, found: Estimate, least: float) -> tuple[float, float]:
+def _of_clusters(deviation: Array, found: intervals.Estimate, least: float) -> tuple[float, float]:
     """Return the size for clusters, and the widening for few of them; ``least`` is S²/(N - 1)."""
     num = len(deviation)
     if num < 2:
         raise SpecError("sample_of: the pool has a single cluster, and says nothing of others; leave it out")
     square = deviation**2
     if least <= 0 or not square.any():
-        return float(num), student_quantile(num - 1, found.level) / normal_quantile(found.level)
+        return float(num), intervals.student_quantile(num - 1, found.level) / intervals.normal_quantile(found.level)
     total = num / (num - 1) * float(square.sum())
     kurtosis = num * float(square @ square) / float(square.sum()) ** 2
     degrees = min(max(2 * num / max(kurtosis - 1, 1e-9), 1.0), num - 1.0)
     variance = max(total - found.standard_error**2, least)
     size = max(found.value * (1 - found.value) / variance, 1.0)
-    return size, student_quantile(degrees, found.level) / normal_quantile(found.level)
+    return size, intervals.student_quantile(degrees, found.level) / intervals.normal_quantile(found.level)
 
 
 def _units(asked: SampleOf) -> str:
@@ -236,7 +226,7 @@ def _note(asked: SampleOf, num: int) -> str:
 
 
 def represent(
-    asked: SampleOf, found: Estimate, sample: Sample, clusters: Codes | None, fit: Fit | None
+    asked: SampleOf, found: intervals.Estimate, sample: Sample, clusters: Codes | None, fit: Fit | None
 ) -> PoolAsSample:
     """Return how well the pool of ``sample``, with the accuracy ``found``, represents its population.
 
@@ -256,11 +246,11 @@ def represent(
     return pool_as_sample(asked, found, size, spread, deviations)
 
 
-_BY_RISK = (WEIGHTED, "adjusted Wilson")
+_BY_RISK = (intervals.WEIGHTED, "adjusted Wilson")
 """Intervals of designs whose weights depend on predicted failures."""
 
 
-def disagreement(rounds: Rounds, twice: NDArray[np.bool_], differences: Outcome, level: float) -> Estimate:
+def disagreement(rounds: Rounds, twice: NDArray[np.bool_], differences: Outcome, level: float) -> intervals.Estimate:
     """Estimate δ over the pool.
 
     Parameters
@@ -275,8 +265,8 @@ def disagreement(rounds: Rounds, twice: NDArray[np.bool_], differences: Outcome,
     num, weight = len(weight), weight / weight.sum()
     mean = float(weight @ differences)
     variance = num / max(num - 1, 1) * float(((weight * (differences - mean)) ** 2).sum())
-    low, high = weighted_clopper_pearson(mean, variance, float(weight.max()), level)
-    return Estimate(mean, math.sqrt(variance), low, high, level, WEIGHTED, num, True)
+    low, high = intervals.weighted_clopper_pearson(mean, variance, float(weight.max()), level)
+    return intervals.Estimate(mean, math.sqrt(variance), low, high, level, intervals.WEIGHTED, num, True)
 
 
 def _part_with_a_design(rounds: Rounds, twice: NDArray[np.bool_]) -> Rounds | None:
@@ -292,7 +282,7 @@ def _part_with_a_design(rounds: Rounds, twice: NDArray[np.bool_]) -> Rounds | No
     return None
 
 
-def widen(accuracy: Estimate, disagreement: Estimate) -> tuple[float, float]:
+def widen(accuracy: intervals.Estimate, disagreement: intervals.Estimate) -> tuple[float, float]:
     """Return the interval of θ, the accuracy by the typical answers, from estimates of μ and δ at the same level.
 
     It is in [0, 1], unless the interval of ``accuracy`` is not, and never inside that. It covers θ at least as often as
@@ -314,7 +304,7 @@ class SecondOpinions(NamedTuple):
 
     examples: int
     differ: int  # examples on which the outcomes of the two opinions differ
-    disagreement: Estimate  # mean difference of the outcomes of two opinions, over the pool
+    disagreement: intervals.Estimate  # mean difference of the outcomes of two opinions, over the pool
     alpha: float | None  # Krippendorff's, of the labels; None: not defined
     pairs: Sequence[Any] = ()  # agreement of each two annotators, as documents have it
 
@@ -322,7 +312,7 @@ class SecondOpinions(NamedTuple):
 class Statement(NamedTuple):
     """The reported estimate."""
 
-    estimate: Estimate
+    estimate: intervals.Estimate
     allows_for: tuple[Allowance, ...]
     notes: tuple[str, ...]  # sentences that a reader must know about the number
 
@@ -352,11 +342,11 @@ class Circumstances(NamedTuple):
         """Level of the estimate to report."""
         return self.level if self.goal is None else interim_level(self.level)
 
-    def of_population(self, found: Estimate) -> Estimate:
+    def of_population(self, found: intervals.Estimate) -> intervals.Estimate:
         """Return the estimate of the population, if the pool is a sample of one."""
         return found if self.population is None else self.population.of_population(found)
 
-    def statement(self, found: Estimate) -> Statement:
+    def statement(self, found: intervals.Estimate) -> Statement:
         """Return the reported estimate, from the one by the sampling design at :attr:`own_level`."""
         allows_for, notes, found = list[Allowance](), list[str](), self.of_population(found)
         if self.population is not None:
@@ -430,29 +420,29 @@ class Baseline:
         return asdict(self)
 
 
-def baseline(sample: Sample, estimate: Estimate) -> Baseline:
+def baseline(sample: Sample, estimate: intervals.Estimate) -> Baseline:
     """Return the interval of a simple random sample of as many labels as the sample of an estimate has."""
     values, n, pool_size = sample.outcome, sample.size, sample.rounds.pool_size
     mean = min(max(estimate.value, 0.0), 1.0)
     if sample.is_binary:
         spread = mean * (1 - mean) * n / max(n - 1, 1)
-        low, high = hypergeometric(round(mean * n), n, pool_size, estimate.level)
+        low, high = intervals.hypergeometric(round(mean * n), n, pool_size, estimate.level)
         name = "exact hypergeometric"
     else:
         weight = sample.rounds.weights / sample.rounds.weights.sum()
         spread = float(weight @ (values - weight @ values) ** 2) * n / max(n - 1, 1)
         variance, bound = spread * (1 / n - 1 / pool_size), SimpleRandom(n, pool_size, False).weight_bound
-        few, many = weighted_clopper_pearson(1 - mean, variance, bound, estimate.level)
-        low, high, name = 1 - many, 1 - few, WEIGHTED
+        few, many = intervals.weighted_clopper_pearson(1 - mean, variance, bound, estimate.level)
+        low, high, name = 1 - many, 1 - few, intervals.WEIGHTED
     effective = _effective_size(estimate, values, spread, pool_size)
     if effective is not None and effective > n * (1 + 1e-9) and estimate.high - estimate.low >= high - low:
         effective = None
     return Baseline(n, low, high, estimate.level, name, effective)
 
 
-def _effective_size(estimate: Estimate, values: Outcome, spread: float, pool_size: int) -> float | None:
+def _effective_size(estimate: intervals.Estimate, values: Outcome, spread: float, pool_size: int) -> float | None:
     if not estimate.design_based or estimate.standard_error == 0 or spread == 0:
         return None
-    if np.ptp(values) == 0 or effective_number((values - values.mean()) ** 2) < LEAST_DEVIANT:
+    if np.ptp(values) == 0 or intervals.effective_number((values - values.mean()) ** 2) < LEAST_DEVIANT:
         return None
     return 1 / (estimate.standard_error**2 / spread + 1 / pool_size)

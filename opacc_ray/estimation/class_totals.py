@@ -49,19 +49,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.estimation import intervals
 from opacc_ray.estimation.constants import LEVELS, MUCH_NARROWER, PRIOR_FAILURES
 from opacc_ray.estimation.distribution import DomainWilson, Mean, Total
-from opacc_ray.estimation.intervals import (
-    TIE,
-    Estimate,
-    IfPredicted,
-    joined_reasons,
-    normal_quantile,
-    student_quantile,
-    wider,
-    wilson,
-    within_interval,
-)
 from opacc_ray.estimation.sample import Sample
 from opacc_ray.estimation.totals import DesignEvidence, Evidence, Variable
 from opacc_ray.metrics.metric import (
@@ -89,7 +79,7 @@ class Totals(NamedTuple):
     failures: Mean  # of A: 1 - precision
     missed: Mean  # of the rest: FN/(N - P)
 
-    def estimate(self, metric: Metric, level: float) -> Estimate:
+    def estimate(self, metric: Metric, level: float) -> intervals.Estimate:
         """Return the metric with its interval, and with the one that trusts predictions where that says much more."""
         low, high = self._interval(metric, level)
         found = estimate_of(self._value(metric), low, high, level, self.failures.num + self.missed.num, metric.lowest)
@@ -102,7 +92,9 @@ class Totals(NamedTuple):
             return found
         most = missed.size * other.missed.interval(level)[1] - missed.events
         num = min(math.ceil(math.log((1 - level) / 2) / math.log1p(-min((most + 1) / missed.size, 0.5))), missed.size)
-        other_interval = IfPredicted(min(max(found.value, low), high), low, high, most / missed.law.unseen, int(num))
+        other_interval = intervals.IfPredicted(
+            min(max(found.value, low), high), low, high, most / missed.law.unseen, int(num)
+        )
         return replace(found, if_predicted=other_interval)
 
     def _value(self, metric: Metric) -> float:
@@ -146,11 +138,13 @@ class Totals(NamedTuple):
         return self.failures.size * (1 - failures), self.missed.size * missed
 
 
-def estimate_of(value: float, low: float, high: float, level: float, num: int, lowest: float = 0.0) -> Estimate:
+def estimate_of(
+    value: float, low: float, high: float, level: float, num: int, lowest: float = 0.0
+) -> intervals.Estimate:
     """Return an estimate with an interval that is not symmetric; its standard error is that of a normal one."""
     low, high = max(low, lowest), min(high, 1.0)
-    error = (high - low) / (2 * normal_quantile(level))
-    return within_interval(Estimate(value, error, low, high, level, INTERVAL, num, True))
+    error = (high - low) / (2 * intervals.normal_quantile(level))
+    return intervals.within_interval(intervals.Estimate(value, error, low, high, level, INTERVAL, num, True))
 
 
 def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
@@ -171,18 +165,20 @@ def joined_ends(totals: Sequence[Totals], metric: Metric, value: float, level: f
 
 def average_interval(value: float, error: float, degrees: float, level: float) -> tuple[float, float]:
     """Return Wilson's interval of an average in [0, 1], at the size of the simple random sample with the same error."""
-    half = student_quantile(max(degrees, 1.0), level) * error
+    half = intervals.student_quantile(max(degrees, 1.0), level) * error
     if error <= 0:
         return value, value
     nearest = min(error, 0.5)
     inside = min(max(value, nearest), 1 - nearest)
-    return wilson(min(max(value, 0.0), 1.0), inside * (1 - inside) * (normal_quantile(level) / half) ** 2, level)
+    return intervals.wilson(
+        min(max(value, 0.0), 1.0), inside * (1 - inside) * (intervals.normal_quantile(level) / half) ** 2, level
+    )
 
 
 class Interim(NamedTuple):
     """A number, and how many events its interval rests on, which an interim analysis asks for."""
 
-    estimate: Estimate
+    estimate: intervals.Estimate
     met: Callable[[], float]
 
 
@@ -254,7 +250,7 @@ class ClassTotals:
         known = np.diag(np.maximum(size - share.sum(axis=0), 0)), np.diag([own.error for own in failed] * size)
         return share[:-1] + known[0], error + known[1]
 
-    def mean_cost(self, cost: Array, level: float) -> Estimate:
+    def mean_cost(self, cost: Array, level: float) -> intervals.Estimate:
         """Return the mean ``cost`` (C true, C predicted) of errors, 0 on its diagonal, in units of the largest."""
         cost = cost / cost.max()
         mean, square = (self._expected(np.broadcast_to(own, (self.num_slices, *own.shape))) for own in (cost, cost**2))
@@ -334,16 +330,16 @@ class ClassTotals:
             is_known, num = failures.num >= size[s], failures.num
             ends = average_interval(value, 0.0 if is_known else float(errors[s]), num - 1, level)
             if not is_known and not self.evidence.predicts:  # no event in a class: no variance
-                ends = wider(ends, joined_ends(totals, metric, value, level))
+                ends = intervals.wider(ends, joined_ends(totals, metric, value, level))
             own, few = self.noted(estimate_of(value, *ends, level, num)), self._few_labels(totals)
-            based, reason = own.design_based and few is None, joined_reasons((own.reason, few))
+            based, reason = own.design_based and few is None, intervals.joined_reasons((own.reason, few))
             stated = replace(own, design_based=based, reason=reason)
             found.append(Interim(stated, partial(_met_of, totals, metric, level)))
         return found
 
     def _few_labels(self, totals: Sequence[Totals]) -> str | None:
         """Return that a mean over classes may be biased: many have few labels, which stand for unlike numbers."""
-        if not isinstance(self.evidence, DesignEvidence) or np.ptp(self.evidence.rounds.weights) <= TIE:
+        if not isinstance(self.evidence, DesignEvidence) or np.ptp(self.evidence.rounds.weights) <= intervals.TIE:
             return None
         few = sum(own.failures.num < min(FEWEST, own.failures.size) for own in totals)
         if few < FEWEST:
@@ -370,12 +366,12 @@ class ClassTotals:
 
     # -- estimates ------------------------------------------------------------------------------------------
 
-    def _accuracy(self, failures: Total, level: float) -> Estimate:
+    def _accuracy(self, failures: Total, level: float) -> intervals.Estimate:
         low, high = failures.interval(level)
         found = estimate_of(1 - failures.stated(), 1 - high, 1 - low, level, failures.num)
         return self.noted(replace(found, standard_error=failures.error))
 
-    def noted(self, found: Estimate) -> Estimate:
+    def noted(self, found: intervals.Estimate) -> intervals.Estimate:
         """Return an estimate with the assumptions of the evidence."""
         reason = self.evidence.reason
         return found if reason is None else replace(found, design_based=False, reason=reason)
@@ -422,12 +418,12 @@ def cost_of_every_error(costs: Costs, classes: Collection[Any] | None) -> float 
     return listed.pop() if len(listed) == 1 else None
 
 
-def cost_of_failures(accuracy: Estimate, cost: float) -> Estimate:
+def cost_of_failures(accuracy: intervals.Estimate, cost: float) -> intervals.Estimate:
     """Return the mean cost, with its interval, of errors that all cost the same."""
     return scaled(replace(accuracy, value=1 - accuracy.value, low=1 - accuracy.high, high=1 - accuracy.low), cost)
 
 
-def scaled(found: Estimate, factor: float) -> Estimate:
+def scaled(found: intervals.Estimate, factor: float) -> intervals.Estimate:
     """Return an estimate in other units."""
     ends = {name: factor * getattr(found, name) for name in ("value", "standard_error", "low", "high")}
     return replace(found, **ends)

@@ -53,19 +53,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError, counted, shown
+from opacc_ray.estimation import intervals
 from opacc_ray.estimation.constants import MOST_EXPONENT, UNCERTAIN
 from opacc_ray.estimation.distribution import DomainWilson, Total
-from opacc_ray.estimation.intervals import (
-    Estimate,
-    Interval,
-    effective_number,
-    joined_reasons,
-    normal_quantile,
-    student_quantile,
-    student_widening,
-    wider,
-    within_interval,
-)
 from opacc_ray.estimation.sample import Rounds, check_level
 from opacc_ray.metrics.metric import BIAS, MAE, RMSE, Ratio, count_of
 from opacc_ray.selection import Selection
@@ -81,7 +71,7 @@ _FEW = "little is counted below the line, and the ratio may exceed 1, so its int
 _NOTHING = "nothing is counted below the line"
 
 
-def ratio_of(ratio: Ratio, design: Rounds, counts: Mapping[str, Array], num: int, level: float) -> Estimate:
+def ratio_of(ratio: Ratio, design: Rounds, counts: Mapping[str, Array], num: int, level: float) -> intervals.Estimate:
     """Estimate a ratio from the counts of all labels, (n,) each, of ``num`` examples.
 
     Where nothing is counted below the line it is unknown, from 0 to 1.
@@ -95,24 +85,24 @@ def ratio_of(ratio: Ratio, design: Rounds, counts: Mapping[str, Array], num: int
     return replace(found, value=1 - found.value, low=1 - found.high, high=1 - found.low)
 
 
-def known_ratio(value: float, num: int, level: float) -> Estimate:
+def known_ratio(value: float, num: int, level: float) -> intervals.Estimate:
     """Return a value without error."""
-    return Estimate(value, 0.0, value, value, level, INTERVAL, num, True)
+    return intervals.Estimate(value, 0.0, value, value, level, INTERVAL, num, True)
 
 
 def ratio_of_random_sample(
     ratio: Ratio, design: Rounds, counts: Mapping[str, Array], share: float, level: float
-) -> Estimate:
+) -> intervals.Estimate:
     """Return it as a simple random sample with as many labels, a ``share`` of the pool, is expected to state it."""
     influence: Array = effect_on_ratio(ratio, design, counts)(counts)
     error = math.sqrt(max(float(design.mean(influence**2)), 0.0) * max(1 - share, 0.0) / len(influence))
-    value, half = ratio_of(ratio, design, counts, len(influence), level).value, normal_quantile(level) * error
-    return Estimate(value, error, value - half, value + half, level, INTERVAL, len(influence), True)
+    value, half = ratio_of(ratio, design, counts, len(influence), level).value, intervals.normal_quantile(level) * error
+    return intervals.Estimate(value, error, value - half, value + half, level, INTERVAL, len(influence), True)
 
 
 def events_of_ratio(ratio: Ratio, design: Rounds, counts: Mapping[str, Array]) -> float:
     """Return the number of labels that its interval rests on, each by what it adds to the variance."""
-    return effective_number((design.weights * effect_on_ratio(ratio, design, counts)(counts)) ** 2)
+    return intervals.effective_number((design.weights * effect_on_ratio(ratio, design, counts)(counts)) ** 2)
 
 
 def effect_on_ratio(ratio: Ratio, design: Rounds, counts: Mapping[str, Array]) -> Callable[[Mapping[str, Any]], Any]:
@@ -127,7 +117,7 @@ def effect_on_ratio(ratio: Ratio, design: Rounds, counts: Mapping[str, Array]) -
     return own
 
 
-def _estimate(design: Rounds, top: Array, bottom: Array, level: float) -> Estimate:
+def _estimate(design: Rounds, top: Array, bottom: Array, level: float) -> intervals.Estimate:
     """Return Σa/Σb from the counts of each label, (n,) each."""
     whole = float(design.mean(bottom))
     value = float(design.mean(top)) / whole
@@ -136,11 +126,11 @@ def _estimate(design: Rounds, top: Array, bottom: Array, level: float) -> Estima
     low, high = _interval(design, top / most, bottom, variance / most**2, level)
     low, high, reason = low * most, high * most, design.reason
     if most > 1:
-        low, high = wider((low, high), _fieller(design, top, bottom, level))
+        low, high = intervals.wider((low, high), _fieller(design, top, bottom, level))
         if float(design.variance(bottom)) > (UNCERTAIN * whole) ** 2:
-            reason = joined_reasons([reason, _FEW])
-    return within_interval(
-        Estimate(
+            reason = intervals.joined_reasons([reason, _FEW])
+    return intervals.within_interval(
+        intervals.Estimate(
             value=value,
             standard_error=math.sqrt(variance),
             low=low,
@@ -154,28 +144,28 @@ def _estimate(design: Rounds, top: Array, bottom: Array, level: float) -> Estima
     )
 
 
-def _interval(design: Rounds, top: Array, bottom: Array, variance: float, level: float) -> Interval:
+def _interval(design: Rounds, top: Array, bottom: Array, variance: float, level: float) -> intervals.Interval:
     """Return the interval of a ratio of at most 1, the wider one of those for what is counted and for what is not."""
     whole = float(design.mean(bottom))
     weights = np.maximum(design.weights, 0)
     share = weights * bottom / whole
     left = min(design.largest_weight / max(float(weights.max()), 1e-300), 1.0)  # 0 once the whole pool is labelled
     unit = max(left * float(share @ share) / max(float(share.sum()), 1e-300), 1e-300)
-    wide = variance * student_widening(max(len(top) - 1, 1), level) ** 2
+    wide = variance * intervals.student_widening(max(len(top) - 1, 1), level) ** 2
 
-    def ends(part: Array) -> Interval:
+    def ends(part: Array) -> intervals.Interval:
         own = float(design.mean(part)) / whole
         events, variance = float(np.sum(part > 0)), wide + unit**2 / 2
         return Total(own, variance, math.inf, 1 / unit, events, DomainWilson(unit / 2, 0.0)).interval(level)
 
     low, high = ends(top)
     few, many = ends(bottom - top)
-    return wider((low, high), (1 - many, 1 - few))
+    return intervals.wider((low, high), (1 - many, 1 - few))
 
 
-def _fieller(design: Rounds, top: Array, bottom: Array, level: float) -> Interval:
+def _fieller(design: Rounds, top: Array, bottom: Array, level: float) -> intervals.Interval:
     """Return Fieller's interval; that of a normal ratio where the denominator might be 0."""
-    square = student_quantile(max(len(top) - 1, 1), level) ** 2
+    square = intervals.student_quantile(max(len(top) - 1, 1), level) ** 2
     a, b = float(design.mean(top)), float(design.mean(bottom))
     own, other, both = (float(design.variance(x)) for x in (top, bottom, top + bottom))
     second, first, rest = (
@@ -195,7 +185,7 @@ Counts = Mapping[str, Mapping[str, float]]
 
 def estimate_ratio(
     selection: Selection | Sequence[Selection], counts: Counts | str | Path, ratio: str, level: float = 0.95
-) -> Estimate:
+) -> intervals.Estimate:
     """Estimate a ratio of two totals over the pool that ``selection`` was drawn from.
 
     Parameters
@@ -261,7 +251,7 @@ def effects(name: str, errors: Array) -> Array:
     return errors if name == BIAS else np.abs(errors) if name == MAE else errors**2
 
 
-def estimate_error(name: str, rounds: Rounds, errors: Array, level: float) -> Estimate:
+def estimate_error(name: str, rounds: Rounds, errors: Array, level: float) -> intervals.Estimate:
     """Estimate a number from the errors (n,) of the labels.
 
     Raises LabelError for a single label of a larger pool: its spread is not known.
@@ -271,7 +261,7 @@ def estimate_error(name: str, rounds: Rounds, errors: Array, level: float) -> Es
     whole = rounds.largest_weight == 0
     if len(rounds.first) < 2 and not whole:
         raise LabelError(f"{name} of one label has no interval; label more examples")
-    student = student_quantile(_degrees(rounds, x, mean), level)
+    student = intervals.student_quantile(_degrees(rounds, x, mean), level)
     low, high = mean - student * error, mean + student * error
     if name != BIAS and not whole:
         unseen = (
@@ -284,8 +274,8 @@ def estimate_error(name: str, rounds: Rounds, errors: Array, level: float) -> Es
         mean = max(mean, 0.0)  # weights of some designs may be negative
         error = error / (2 * math.sqrt(mean)) if mean > 0 else 0.0
         mean, low, high = math.sqrt(mean), math.sqrt(low), math.sqrt(high)
-    reason = None if whole else joined_reasons([rounds.reason, _UNBOUNDED])
-    return within_interval(Estimate(mean, error, low, high, level, METHOD, len(x), whole, reason))
+    reason = None if whole else intervals.joined_reasons([rounds.reason, _UNBOUNDED])
+    return intervals.within_interval(intervals.Estimate(mean, error, low, high, level, METHOD, len(x), whole, reason))
 
 
 def _degrees(rounds: Rounds, x: Array, mean: float) -> float:
@@ -293,5 +283,5 @@ def _degrees(rounds: Rounds, x: Array, mean: float) -> float:
     most = float(max(len(x) - 1, 1))
     apart = np.where(np.abs(x - mean) > _ROUNDING * np.abs(x).max(), x - mean, 0.0)
     spread = (rounds.weights * apart) ** 2
-    fewer = 1 / max(effective_number(spread), 1.0) - 1 / len(x)
+    fewer = 1 / max(intervals.effective_number(spread), 1.0) - 1 / len(x)
     return most if fewer <= 0 else min(max(2 / fewer, 1.0), most)

@@ -62,16 +62,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimation import intervals
-from opacc_ray.estimation.constants import (
-    AGREEMENT_LIMIT,
-    LEVELS,
-    MOST_MOVED,
-    POINTS,
-    PRIOR_TERMS,
-    PRIOR_TERMS_OF_MODEL,
-    SMALLEST,
-)
+from opacc_ray.estimation import constants, intervals
 from opacc_ray.estimation.intervals import (
     WEIGHTED,
     Interval,
@@ -182,9 +173,9 @@ class Total:
 @lru_cache(1024)
 def _quantiles(total: Total) -> Array:
     """Return the quantiles of a total; LEVELS of them are computed, and the others lie between."""
-    ends = [total.interval(1 - (2 * k + 1) / LEVELS) for k in range(LEVELS // 2)]
+    ends = [total.interval(1 - (2 * k + 1) / constants.LEVELS) for k in range(constants.LEVELS // 2)]
     found = np.array([low for low, _ in ends] + [high for _, high in reversed(ends)])
-    return np.interp(_middles(POINTS), _middles(LEVELS), found)
+    return np.interp(_middles(constants.POINTS), _middles(constants.LEVELS), found)
 
 
 def _middles(num: int) -> Array:
@@ -290,8 +281,8 @@ class LabelEffects(NamedTuple):
     @property
     def agreement(self) -> float:
         """c, how well the number of failures among the labels agrees with the predicted one, from 0 to 1."""
-        apart = float(self.error.sum()) ** 2 / max(float(self.expected @ (1 - self.expected)), SMALLEST)
-        return max(1 - apart / AGREEMENT_LIMIT, 0.0)
+        apart = float(self.error.sum()) ** 2 / max(float(self.expected @ (1 - self.expected)), constants.SMALLEST)
+        return max(1 - apart / constants.AGREEMENT_LIMIT, 0.0)
 
     @property
     def predicted_variance(self) -> float:
@@ -303,7 +294,7 @@ class LabelEffects(NamedTuple):
         failure, square = self.half_failure
         right = self._or_ones(1 - self.expected)
         success = 0.5 * float(right @ self.effect) / float(right.sum())  # half a success moves the estimate by that
-        prior = PRIOR_TERMS_OF_MODEL if self.assisted else PRIOR_TERMS
+        prior = constants.PRIOR_TERMS_OF_MODEL if self.assisted else constants.PRIOR_TERMS
         weight = measured_weight((self.effect * self.error) ** 2, prior)
 
         def spread(share: float) -> float:
@@ -312,14 +303,14 @@ class LabelEffects(NamedTuple):
 
         predicted = spread(max(centre, float(self.effect @ self.expected)))
         measured = weight * (variance + square) / spread(centre)
-        return 1 / max(measured + (1 - weight) * (self.predicted_variance + square) / predicted, SMALLEST)
+        return 1 / max(measured + (1 - weight) * (self.predicted_variance + square) / predicted, constants.SMALLEST)
 
     def _or_ones(self, values: Array) -> Array:
         """Return ``values`` (n,), or ones if they are 0 for all labels that move the estimate (a confidence of 1)."""
         return values if values @ self.effect > 0 else np.ones_like(values)
 
 
-def measured_weight(terms: Array, prior: int = PRIOR_TERMS) -> float:
+def measured_weight(terms: Array, prior: int = constants.PRIOR_TERMS) -> float:
     """Return m/(m + k): the weight of a variance measured as the sum of ``terms`` (n,), against k ``prior`` terms."""
     num = intervals.effective_number(terms)
     return num / (num + prior)
@@ -341,7 +332,12 @@ class AdjustedWilson(Law):
         if self.by_predictions is None:
             return total.value
         apart, variance = total.value - self.by_predictions, total.error**2
-        moved = self.trust * MOST_MOVED * self.labels.agreement * min(1.0, variance / max(apart**2, SMALLEST))
+        moved = (
+            self.trust
+            * constants.MOST_MOVED
+            * self.labels.agreement
+            * min(1.0, variance / max(apart**2, constants.SMALLEST))
+        )
         return total.value - moved * apart
 
     def _size_at(self, centre: float, variance: float, level: float) -> float:
@@ -387,7 +383,7 @@ class DomainWilson(Law):
     def stated(self, total: Total, by_median: bool) -> float:
         predicted, variance = self.as_predicted(total), total.error**2
         apart = (predicted.median if by_median else predicted.value) - total.value
-        return total.value + variance / max(variance + predicted.error**2, apart**2, SMALLEST) * apart
+        return total.value + variance / max(variance + predicted.error**2, apart**2, constants.SMALLEST) * apart
 
     def ends(self, total: Total, level: float) -> Interval:
         return self._low(total, level), self._high(total, level)
@@ -411,7 +407,7 @@ class DomainWilson(Law):
         """Return the size of the simple random sample with the same variance at a share of events."""
         nearest = min(self.half_event, 0.5)
         inside = min(max(share, nearest), 1 - nearest)
-        return max(inside * (1 - inside) / max(variance + self.unlike, SMALLEST), 1e-3)
+        return max(inside * (1 - inside) / max(variance + self.unlike, constants.SMALLEST), 1e-3)
 
 
 class PredictedTotal(NamedTuple):
@@ -460,7 +456,7 @@ class PredictedTotal(NamedTuple):
 
     def quantiles(self) -> Array:
         """Return equally likely quantiles (POINTS,)."""
-        return self._at(_middles(POINTS))
+        return self._at(_middles(constants.POINTS))
 
     def _at(self, chances: Array) -> Array:
         from scipy.stats import nbinom

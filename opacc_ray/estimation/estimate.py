@@ -30,20 +30,11 @@ from opacc_ray.estimation.sample import Sample, check_level, join
 from opacc_ray.estimation.totals import Evidence, Groups, RandomEvidence, measure
 from opacc_ray.history import History, histories_of
 from opacc_ray.judges import NOT_JUDGED, SAYS_RIGHT, SAYS_WRONG, verdicts
+from opacc_ray.metrics import scores
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, Metric, Ratio, find_place
-from opacc_ray.metrics.scores import (
-    BINS,
-    CALIBRATION,
-    RANKINGS,
-    Linear,
-    bins_of,
-    failures_along,
-    ranking_of,
-    score_of,
-)
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.same_pool import content_of, refuse_other_order, refuse_other_pools
+from opacc_ray.samplers.select import content_of, refuse_other_order, refuse_other_pools
 from opacc_ray.selection import Outcome, Selection
 from opacc_ray.slices import BY_TRUTH, Slicing
 
@@ -71,7 +62,7 @@ class KnownPool:
     def check(self, metric: Metric) -> None:
         """Raise SpecError or DataError unless a number that judges the confidence can be stated."""
         self.view.need(("confidence",), str(metric))
-        if metric.name in RANKINGS:
+        if metric.name in scores.RANKINGS:
             find_place(metric, self.classes)
             if (num := len(self.classes)) != 2:
                 raise SpecError(
@@ -85,18 +76,20 @@ class KnownPool:
         slicing = self.slicings[key]
         return Groups(self.predicted, len(self.classes), slicing.codes, len(slicing.names))
 
-    def groups_for(self, metric: Metric, failure: Array | None) -> tuple[Groups, Linear | None]:
+    def groups_for(self, metric: Metric, failure: Array | None) -> tuple[Groups, scores.Linear | None]:
         """Return the partition for a number that judges the confidence, and its linear form, none if it has none.
 
         Rankings are linearised at ``failure`` (N,), which is known or predicted of every example.
         """
         confidence, num = self.confidence(metric), len(self.classes)
-        if metric.name == CALIBRATION:
-            return Groups(self.predicted, num, bins_of(confidence), BINS), None
-        number = score_of(metric.name, confidence)
-        if metric.name in RANKINGS:
+        if metric.name == scores.CALIBRATION:
+            return Groups(self.predicted, num, scores.bins_of(confidence), scores.BINS), None
+        number = scores.score_of(metric.name, confidence)
+        if metric.name in scores.RANKINGS:
             assert failure is not None
-            number = ranking_of(metric.name, confidence, failure, self.predicted == find_place(metric, self.classes))
+            number = scores.ranking_of(
+                metric.name, confidence, failure, self.predicted == find_place(metric, self.classes)
+            )
         return Groups(self.predicted, num, coefficient=number.coefficient), number
 
 
@@ -111,9 +104,9 @@ def numbers_of(pool: KnownPool, sample: Sample, metrics: Sequence[Metric] = ()) 
         pool.check(metric)
     fit = fit_failures(pool.view, sample)
     partitions: dict[Key, Groups] = {key: pool.groups(key) for key in (None, *pool.slicings)}
-    linear = dict[Metric, Linear]()
+    linear = dict[Metric, scores.Linear]()
     for metric in judging:
-        failure = _failure_of_every_example(pool, sample, fit, metric) if metric.name in RANKINGS else None
+        failure = _failure_of_every_example(pool, sample, fit, metric) if metric.name in scores.RANKINGS else None
         partitions[metric], number = pool.groups_for(metric, failure)
         if number is not None:
             linear[metric] = number
@@ -127,7 +120,7 @@ def _failure_of_every_example(pool: KnownPool, sample: Sample, fit: Fit | None, 
     if fit is None:
         inside = pool.predicted == find_place(metric, pool.classes)
         confidence, weights = pool.confidence(metric), sample.rounds.weights
-        predicted = failures_along(confidence, inside, index, sample.failure, weights)
+        predicted = scores.failures_along(confidence, inside, index, sample.failure, weights)
     else:
         predicted = np.array(fit.failure)
     predicted[index] = sample.failure
@@ -143,7 +136,7 @@ class Numbers:
 
     pool: KnownPool
     evidence: Mapping[Key, Evidence]
-    linear: Mapping[Metric, Linear]
+    linear: Mapping[Metric, scores.Linear]
     sample: Sample | None = None
     failures: PoolFailures | None = None
     is_random: bool = False  # whether the evidence is that of a simple random sample
@@ -199,9 +192,11 @@ class Numbers:
 
     def _of_confidence(self, metric: Metric, level: float) -> Interim:
         totals = self.totals(metric)
-        if metric.name == CALIBRATION:
+        if metric.name == scores.CALIBRATION:
             return self._calibration(totals, level)
-        return totals.linear(self.linear[metric], self.place_of(metric) if metric.name in RANKINGS else -1, level)
+        return totals.linear(
+            self.linear[metric], self.place_of(metric) if metric.name in scores.RANKINGS else -1, level
+        )
 
     def by_random_sample(self) -> "Numbers":
         """Return the same numbers as a simple random sample of as many labels is expected to state them."""
@@ -265,11 +260,11 @@ class Numbers:
         return found
 
     def _calibration(self, totals: ClassTotals, level: float) -> Interim:
-        bins, confidence = totals.evidence.groups.slices, self.pool.confidence(Metric(CALIBRATION))
+        bins, confidence = totals.evidence.groups.slices, self.pool.confidence(Metric(scores.CALIBRATION))
         assert bins is not None
-        size = np.bincount(bins, minlength=BINS) / len(bins)
-        mean = np.bincount(bins, weights=confidence, minlength=BINS) / np.maximum(size * len(bins), 1)
-        failures = totals.failures(totals.slices, BINS)
+        size = np.bincount(bins, minlength=scores.BINS) / len(bins)
+        mean = np.bincount(bins, weights=confidence, minlength=scores.BINS) / np.maximum(size * len(bins), 1)
+        failures = totals.failures(totals.slices, scores.BINS)
         gap = mean - 1 + np.array([own.value for own in failures])
         ends = np.array([own.interval(level) for own in failures])
         error = (ends[:, 1] - ends[:, 0]) / (2 * normal_quantile(level))

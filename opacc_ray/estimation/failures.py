@@ -111,30 +111,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.designs import Design
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.designs.simple_random import Purposive, SimpleRandom
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.simple_random import Purposive, SimpleRandom, Stratified
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.estimation import distribution, intervals
 from opacc_ray.estimation.constants import FEW_PREDICTED, MID_P, SMALLEST, TRUSTED, UNTRUSTED
-from opacc_ray.estimation.distribution import (
-    AdjustedWilson,
-    Exact,
-    LabelEffects,
-    Law,
-    StratifiedScore,
-    Total,
-    Weighted,
-    Wider,
-)
-from opacc_ray.estimation.intervals import (
-    WEIGHTED,
-    Estimate,
-    Interval,
-    Moments,
-    Strata,
-    joined_reasons,
-    weighted_clopper_pearson,
-    within_interval,
-)
 from opacc_ray.estimation.sample import Round, Rounds, Sample
 from opacc_ray.parts.view import View
 from opacc_ray.pool import SOFTMAX_ROUNDING
@@ -147,7 +127,7 @@ from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
 
-_UNEQUAL = ("stratified score", WEIGHTED)
+_UNEQUAL = ("stratified score", intervals.WEIGHTED)
 """Intervals, for one sample, of designs in which some labels weigh more than others."""
 
 _CAUTION = (
@@ -159,17 +139,17 @@ _CAUTION = (
 class PoolFailures(NamedTuple):
     """The total of failures over the pool."""
 
-    total: Total
-    labels: LabelEffects
+    total: distribution.Total
+    labels: distribution.LabelEffects
     is_binary: bool
     design_based: bool
     reason: str | None
 
-    def accuracy(self, level: float) -> Estimate:
+    def accuracy(self, level: float) -> intervals.Estimate:
         """Return the accuracy with its interval; with 0/1 outcomes the ends are multiples of 1/N."""
         total, num = self.total, len(self.labels.effect)
         low, high = total.interval(level)
-        found = Estimate(
+        found = intervals.Estimate(
             value=1 - total.stated(),
             standard_error=total.error,
             low=1 - high,
@@ -180,13 +160,13 @@ class PoolFailures(NamedTuple):
             design_based=self.design_based,
             reason=self.reason,
         )
-        return within_interval(found, int(total.size) if self.is_binary else None)
+        return intervals.within_interval(found, int(total.size) if self.is_binary else None)
 
 
-def accuracy_of(failures: PoolFailures, sample: Sample, level: float) -> Estimate:
+def accuracy_of(failures: PoolFailures, sample: Sample, level: float) -> intervals.Estimate:
     """Return the accuracy, with a reason if the labels contradict what was predicted before them."""
     found, contradicted = failures.accuracy(level), contradiction(sample.rounds.selections, sample.outcomes())
-    return replace(found, reason=joined_reasons((found.reason, contradicted)))
+    return replace(found, reason=intervals.joined_reasons((found.reason, contradicted)))
 
 
 def failures_by_design(sample: Sample) -> PoolFailures:
@@ -212,10 +192,10 @@ def failures_by_design(sample: Sample) -> PoolFailures:
 
 def _labels(
     parts: Sequence[Round], scales: Sequence[float], rows: Sequence[tuple[Array, Array, Array]], assisted: bool
-) -> LabelEffects:
+) -> distribution.LabelEffects:
     effect, expected, error = zip(*rows, strict=True)
     num = [len(row) for row in effect]
-    return LabelEffects(
+    return distribution.LabelEffects(
         effect=np.concatenate([scale * row for scale, row in zip(scales, effect, strict=True)]),
         expected=np.concatenate(expected),
         error=np.concatenate(error),
@@ -229,7 +209,7 @@ def _pool_failures(
     sample: Sample,
     share: float,
     variance: float,
-    labels: LabelEffects,
+    labels: distribution.LabelEffects,
     by_predictions: float | None = None,
     trust: float = 1.0,
 ) -> PoolFailures:
@@ -237,43 +217,43 @@ def _pool_failures(
     events, parts = float(sample.failure[rounds.first].sum()), rounds.parts
     if rounds.is_census:
         share, variance = events / rounds.pool_size, 0.0
-    law: Law = AdjustedWilson(labels, by_predictions, trust)
+    law: distribution.Law = distribution.AdjustedWilson(labels, by_predictions, trust)
     if not sample.is_binary:
-        law = Weighted(float(labels.effect @ labels.effect) / max(float(labels.effect.sum()), SMALLEST))
+        law = distribution.Weighted(float(labels.effect @ labels.effect) / max(float(labels.effect.sum()), SMALLEST))
     if by_predictions is None:
         law = _law_of_sample(parts[0].design, sample, law) if len(parts) == 1 else _law_of_rounds(sample, law)
     reasons = [part.design.reason for part in parts]
     late = rounds.late if len(rounds.selections) > 1 and by_predictions is None else None
     few = sample.is_binary and labels.assisted and labels.expected.sum() < FEW_PREDICTED
     return PoolFailures(
-        total=Total(share, variance, rounds.pool_size, sample.size, events, law),
+        total=distribution.Total(share, variance, rounds.pool_size, sample.size, events, law),
         labels=labels,
         is_binary=sample.is_binary,
         design_based=not any(reasons) and late is None,
-        reason=joined_reasons([*reasons, _CAUTION if few else None, late]),
+        reason=intervals.joined_reasons([*reasons, _CAUTION if few else None, late]),
     )
 
 
-def _law_of_sample(design: Design, sample: Sample, by_predictions: Law) -> Law:
+def _law_of_sample(design: Design, sample: Sample, by_predictions: distribution.Law) -> distribution.Law:
     """Return the law that belongs to the design of one sample; raises KeyError for one without an interval."""
     if design.interval == "adjusted Wilson":
         return by_predictions
-    if design.interval == WEIGHTED:
-        return Weighted(design.weight_bound, _successes(sample), MID_P)
+    if design.interval == intervals.WEIGHTED:
+        return distribution.Weighted(design.weight_bound, _successes(sample), MID_P)
     as_random = f" ({design.interval})" if isinstance(design, Purposive) else ""
     if not sample.is_binary:
-        return Weighted(design.weight_bound, name=WEIGHTED + as_random)
+        return distribution.Weighted(design.weight_bound, name=intervals.WEIGHTED + as_random)
     if isinstance(design, Stratified):
-        return StratifiedScore(_strata(sample))
+        return distribution.StratifiedScore(_strata(sample))
     failures, num = round(float(sample.failure.sum())), len(sample.failure)
     if isinstance(design, Purposive):
-        return Exact(failures, num, design.population, design.stand_in.interval + as_random)
+        return distribution.Exact(failures, num, design.population, design.stand_in.interval + as_random)
     if isinstance(design, SimpleRandom):
-        return Exact(failures, num, None if design.replacement else design.population, design.interval)
+        return distribution.Exact(failures, num, None if design.replacement else design.population, design.interval)
     raise KeyError(design.interval)
 
 
-def _law_of_rounds(sample: Sample, by_labels: Law) -> Law:
+def _law_of_rounds(sample: Sample, by_labels: distribution.Law) -> distribution.Law:
     """Return the law of rounds of several designs; ``by_labels`` is that of labels that weigh alike."""
     parts = sample.rounds.parts
     unequal = any(part.design.prediction is None and part.design.interval in _UNEQUAL for part in parts)
@@ -282,16 +262,16 @@ def _law_of_rounds(sample: Sample, by_labels: Law) -> Law:
     if sample.is_binary and all(isinstance(part.design, Stratified) for part in parts):
         right = [float(sample.outcome[part.before].sum()) for part in parts]
         known = sum(part.weight * own for part, own in zip(parts, right, strict=True)) / sample.rounds.pool_size
-        return StratifiedScore(_strata(sample), known)
+        return distribution.StratifiedScore(_strata(sample), known)
     largest = max(part.scale * part.design.weight_bound for part in parts)
-    return Wider(Weighted(largest, _successes(sample), MID_P), by_labels)
+    return distribution.Wider(distribution.Weighted(largest, _successes(sample), MID_P), by_labels)
 
 
-def _successes(sample: Sample) -> Moments:
-    return Moments(float(sample.rounds.mean(sample.outcome)), float(sample.rounds.variance(sample.outcome)))
+def _successes(sample: Sample) -> intervals.Moments:
+    return intervals.Moments(float(sample.rounds.mean(sample.outcome)), float(sample.rounds.variance(sample.outcome)))
 
 
-def _strata(sample: Sample) -> Strata:
+def _strata(sample: Sample) -> intervals.Strata:
     """Return the strata of all rounds, each with its share of the estimate."""
     columns = []
     for part in sample.rounds.parts:
@@ -299,7 +279,7 @@ def _strata(sample: Sample) -> Strata:
         design, right = part.design, sample.outcome[part.places]
         successes = np.bincount(design.stratum, weights=right, minlength=len(design.sizes))
         columns.append((successes, design.num, design.sizes, part.scale * design.shares))
-    return Strata(*(np.concatenate(own).astype(np.float64) for own in zip(*columns, strict=True)))
+    return intervals.Strata(*(np.concatenate(own).astype(np.float64) for own in zip(*columns, strict=True)))
 
 
 # -- by a fit to all labels ---------------------------------------------------------------------------------------
@@ -436,7 +416,7 @@ class PredictedOutcomes(NamedTuple):
 
 def assisted_estimate(
     sample: Sample, prediction: ArrayLike, level: float = 0.95, strength: float | None = None
-) -> Estimate:
+) -> intervals.Estimate:
     """Estimate accuracy from the labels and a prediction of every outcome of the pool.
 
     Parameters
@@ -479,18 +459,18 @@ def assisted_failures(sample: Sample, prediction: ArrayLike, strength: float | N
 
 
 @dataclass(frozen=True)
-class _Assisted(Law):
+class _Assisted(distribution.Law):
     """The weighted Clopper-Pearson law, with an unpredicted failure at one end and a false alarm at the other."""
 
     largest: float
     alarm: float  # λb
     name: str = "assisted weighted Clopper-Pearson"
 
-    def ends(self, total: Total, level: float) -> Interval:
+    def ends(self, total: distribution.Total, level: float) -> intervals.Interval:
         weight, y, variance = self.largest, max(total.value, 0.0), total.variance
         shifted = variance + (weight * y + self.alarm) ** 2 - (weight * (y - self.alarm)) ** 2  # of the lower end
-        low, _ = weighted_clopper_pearson(max(y - self.alarm, 0.0), shifted, weight, level)
-        return low, weighted_clopper_pearson(y, variance, weight, level)[1]
+        low, _ = intervals.weighted_clopper_pearson(max(y - self.alarm, 0.0), shifted, weight, level)
+        return low, intervals.weighted_clopper_pearson(y, variance, weight, level)[1]
 
 
 def tuned_strength(sample: Sample, prediction: ArrayLike) -> float:

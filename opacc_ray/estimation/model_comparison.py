@@ -84,29 +84,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimation import intervals
 from opacc_ray.estimation.constants import DRAWS
 from opacc_ray.estimation.distribution import measured_weight
 from opacc_ray.estimation.estimate import KnownPool, measure_failures, numbers_of
 from opacc_ray.estimation.failures import PoolFailures, failures_by_design, uses_regression
-from opacc_ray.estimation.intervals import (
-    Estimate,
-    Moments,
-    clipped,
-    cut,
-    joined_reasons,
-    level_of_each,
-    normal_quantile,
-    student_quantile,
-    student_widening,
-    weighted_share_interval,
-    within_interval,
-)
 from opacc_ray.estimation.sample import Rounds, Sample, check_level, join
 from opacc_ray.history import History, histories_of
 from opacc_ray.metrics.metric import AVERAGES, Metric, Parts, slopes
 from opacc_ray.parts.view import View, views_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.same_pool import refuse_other_pools
+from opacc_ray.samplers.select import refuse_other_pools
 from opacc_ray.selection import Outcome, Selection, is_binary
 
 PAIRED, INDEPENDENT = "paired difference", "difference of independent estimates"
@@ -119,15 +107,15 @@ Array = NDArray[np.float64]
 # -- two models ---------------------------------------------------------------------------------------------------
 
 
-def independent_difference(first: Estimate, second: Estimate) -> Estimate:
+def independent_difference(first: intervals.Estimate, second: intervals.Estimate) -> intervals.Estimate:
     """Return the first accuracy minus the second one, in [-1, 1], from two independent samples and one level.
 
     ``n`` counts the labels of both.
     """
-    a, b = clipped(first), clipped(second)
+    a, b = intervals.clipped(first), intervals.clipped(second)
     low = a - b - _distance(a - first.low, second.high - b, 0.0)
     high = a - b + _distance(first.high - a, b - second.low, 0.0)
-    found = Estimate(
+    found = intervals.Estimate(
         value=first.value - second.value,
         standard_error=math.hypot(first.standard_error, second.standard_error),
         low=max(low, -1.0),
@@ -136,9 +124,9 @@ def independent_difference(first: Estimate, second: Estimate) -> Estimate:
         method=INDEPENDENT,
         n=first.n + second.n,
         design_based=first.design_based and second.design_based,
-        reason=joined_reasons((first.reason, second.reason)),
+        reason=intervals.joined_reasons((first.reason, second.reason)),
     )
-    return within_interval(found)
+    return intervals.within_interval(found)
 
 
 class DifferenceLimits(NamedTuple):
@@ -178,12 +166,12 @@ def difference_limits(
     return DifferenceLimits((met - rest) / len(unlike), (met + rest) / len(unlike), num_unlike)
 
 
-def paired_difference(rounds: Rounds, d: Outcome, level: float) -> Estimate:
+def paired_difference(rounds: Rounds, d: Outcome, level: float) -> intervals.Estimate:
     """Estimate the mean of ``d`` (n,), in [-1, 1], with the interval of two models above."""
     sides = np.stack([np.maximum(d, 0), np.maximum(-d, 0)], axis=1)  # (n, 2)
     shares, rests = _moments(rounds, sides), _moments(rounds, 1 - sides)
     bounds_a, bounds_b = (
-        weighted_share_interval(share, rest, rounds.largest_weight, level)
+        intervals.weighted_share_interval(share, rest, rounds.largest_weight, level)
         for share, rest in zip(shares, rests, strict=True)
     )
     (a, variance_a), (b, variance_b) = shares
@@ -193,13 +181,13 @@ def paired_difference(rounds: Rounds, d: Outcome, level: float) -> Estimate:
     low = max(a - b - _distance(a - bounds_a[0], bounds_b[1] - b, correlation), -1.0)
     high = min(a - b + _distance(bounds_a[1] - a, b - bounds_b[0], correlation), 1.0)
     reason = rounds.reason
-    return Estimate(a - b, math.sqrt(variance), low, high, level, PAIRED, len(d), reason is None, reason)
+    return intervals.Estimate(a - b, math.sqrt(variance), low, high, level, PAIRED, len(d), reason is None, reason)
 
 
-def _moments(rounds: Rounds, x: NDArray[np.float64]) -> list[Moments]:
+def _moments(rounds: Rounds, x: NDArray[np.float64]) -> list[intervals.Moments]:
     """Return the estimated mean of each column of ``x`` (n, k), and its variance."""
     means, variances = rounds.mean(x).tolist(), rounds.variance(x).tolist()
-    return [Moments(*own) for own in zip(means, variances, strict=True)]
+    return [intervals.Moments(*own) for own in zip(means, variances, strict=True)]
 
 
 def _distance(one: float, two: float, correlation: float) -> float:
@@ -215,7 +203,7 @@ class Difference:
 
     first: int  # place of the model
     second: int
-    difference: Estimate  # first - second, in [-1, 1]; the intervals of all pairs hold together
+    difference: intervals.Estimate  # first - second, in [-1, 1]; the intervals of all pairs hold together
     num_first_better: int  # labels on which the first has the higher outcome
     num_second_better: int
     num_unlike: int | None = None  # examples of the pool with different predictions; None: not known
@@ -229,7 +217,7 @@ class Difference:
 class SeveralModels:
     """Accuracy of each model, and all differences."""
 
-    models: tuple[Estimate, ...]
+    models: tuple[intervals.Estimate, ...]
     best: tuple[float, ...]  # probability that each is the most accurate
     differences: tuple[Difference, ...]  # of each pair, in order: (0, 1), (0, 2), ... (1, 2), ...
 
@@ -263,35 +251,40 @@ def compare_accuracies(
         half = 0.5 * float(np.mean(rounds.weights**2)) * (rounds.largest_weight > 0)
         covariance = covariance_of(rows.T, rounds.variance) + half * np.eye(num)
     pairs, differences = list(combinations(range(num), 2)), []
-    own_level, size = level_of_each(level, len(pairs)), rounds.pool_size if is_binary(rows) else None
+    own_level, size = intervals.level_of_each(level, len(pairs)), rounds.pool_size if is_binary(rows) else None
     for a, b in pairs:
         if predicted:
             measured, both = float(variance(errors[:, a] - errors[:, b])), (failures[a], failures[b])
             found = _predicted_difference((estimates[a], estimates[b]), both, measured, own_level)
         else:
             found = paired_difference(rounds, rows[a] - rows[b], own_level)
-        found = within_interval(replace(found, level=level), size)
+        found = intervals.within_interval(replace(found, level=level), size)
         differences.append(Difference(a, b, found, int((rows[a] > rows[b]).sum()), int((rows[a] < rows[b]).sum())))
     values = np.array([own.value for own in estimates])
     return SeveralModels(tuple(estimates), tuple(best_probability(values, covariance)), tuple(differences))
 
 
 def _predicted_difference(
-    estimates: tuple[Estimate, Estimate], failures: tuple[PoolFailures, PoolFailures], measured: float, level: float
-) -> Estimate:
+    estimates: tuple[intervals.Estimate, intervals.Estimate],
+    failures: tuple[PoolFailures, PoolFailures],
+    measured: float,
+    level: float,
+) -> intervals.Estimate:
     first, second = (own.labels for own in failures)
     value = estimates[0].value - estimates[1].value
     apart, is_binary = first.effect * first.error - second.effect * second.error, failures[0].is_binary
     shrunk = measured_weight(apart**2) if is_binary else 1.0
     foreseen = ((1 - shrunk) * own.predicted_variance + own.half_failure[1] for own in (first, second))
     variance = shrunk * measured + sum(foreseen)
-    half_width = student_widening(first.degrees, level) * normal_quantile(level) * math.sqrt(variance)
+    half_width = (
+        intervals.student_widening(first.degrees, level) * intervals.normal_quantile(level) * math.sqrt(variance)
+    )
     if failures[0].total.labelled >= failures[0].total.size:
         half_width = measured = 0.0
     low, high = max(value - half_width, -1.0), min(value + half_width, 1.0)
-    reason = joined_reasons(own.reason for own in estimates)
+    reason = intervals.joined_reasons(own.reason for own in estimates)
     based = all(own.design_based for own in estimates)
-    return Estimate(value, math.sqrt(measured), low, high, level, PREDICTED, estimates[0].n, based, reason)
+    return intervals.Estimate(value, math.sqrt(measured), low, high, level, PREDICTED, estimates[0].n, based, reason)
 
 
 def cut_to_predictions(
@@ -311,8 +304,8 @@ def cut_to_predictions(
     def cut_pair(pair: Difference) -> Difference:
         a, b, stated = pair.first, pair.second, pair.difference
         limits = difference_limits(predictions[a], predictions[b], index, rows[a] - rows[b])
-        low, high = cut((stated.low, stated.high), limits.low, limits.high)
-        found = within_interval(replace(stated, low=low, high=high))
+        low, high = intervals.cut((stated.low, stated.high), limits.low, limits.high)
+        found = intervals.within_interval(replace(stated, low=low, high=high))
         return replace(pair, difference=found, num_unlike=limits.num_unlike)
 
     return replace(found, differences=tuple(map(cut_pair, found.differences)))
@@ -388,16 +381,18 @@ def _share(rounds: Rounds, member: NDArray[np.bool_], event: NDArray[np.bool_]) 
 
 
 def compare_metric(
-    sample: Sample, models: Sequence[Linearised], estimates: Sequence[Estimate], level: float
+    sample: Sample, models: Sequence[Linearised], estimates: Sequence[intervals.Estimate], level: float
 ) -> SeveralModels:
     """Compare a metric of several models, whose ``estimates`` are given; all differences hold together at the level."""
     rounds = sample.rounds
     pairs = list(combinations(range(len(models)), 2))
-    own_level = level_of_each(level, len(pairs))
+    own_level = intervals.level_of_each(level, len(pairs))
     right = np.stack([model.predicted[rounds.index] == sample.truth for model in models])  # (M, n)
     differences = []
     for a, b in pairs:
-        found = within_interval(replace(metric_difference(rounds, models[a], models[b], own_level), level=level))
+        found = intervals.within_interval(
+            replace(metric_difference(rounds, models[a], models[b], own_level), level=level)
+        )
         better = int((right[a] & ~right[b]).sum()), int((~right[a] & right[b]).sum())
         unlike = int(np.count_nonzero(models[a].predicted != models[b].predicted))
         differences.append(Difference(a, b, found, *better, unlike))
@@ -408,14 +403,14 @@ def compare_metric(
     return SeveralModels(tuple(estimates), tuple(best), tuple(differences))
 
 
-def metric_difference(rounds: Rounds, first: Linearised, second: Linearised, level: float) -> Estimate:
+def metric_difference(rounds: Rounds, first: Linearised, second: Linearised, level: float) -> intervals.Estimate:
     """Return the metric of the first model minus that of the second, in [-1, 1]."""
     moves = first.moves - second.moves
     measured = max(float(rounds.variance(moves)), 0.0)
     half = _half_event(rounds, [first.effect, -second.effect], [first.predicted, second.predicted])
     value, degrees = first.value - second.value, max(len(moves) - 1, 1)
-    width = student_quantile(degrees, level) * float(np.sqrt(measured + half))
-    return Estimate(
+    width = intervals.student_quantile(degrees, level) * float(np.sqrt(measured + half))
+    return intervals.Estimate(
         value=value,
         standard_error=float(np.sqrt(measured)),
         low=max(value - width, -1.0),

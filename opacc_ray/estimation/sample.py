@@ -32,8 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs import Design
-from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.errors import LabelError
 from opacc_ray.estimation.constants import LEAST_LEFT
 from opacc_ray.history import NO_HISTORY, History

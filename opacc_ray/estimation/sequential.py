@@ -80,20 +80,7 @@ import numpy as np
 
 from opacc_ray.designs.design import DrawSequence, LabelledBefore
 from opacc_ray.errors import LabelError
-from opacc_ray.estimation.constants import (
-    CLOSE,
-    INTERIM_SHARE,
-    LEARNING_GROWTH,
-    LEARNING_SHARE,
-    LEAST_GROWTH,
-    LEAST_ROUND,
-    MARGIN,
-    PRIOR_WEIGHT,
-    ROOT_LAW,
-    SENSIBLE_PRICE,
-    SENSIBLE_SHARE,
-    USUAL_RATE,
-)
+from opacc_ray.estimation import constants
 from opacc_ray.estimation.failures import failures_by_design
 from opacc_ray.estimation.intervals import Estimate, cut, effective_number, within_interval
 from opacc_ray.estimation.sample import Sample
@@ -123,7 +110,7 @@ class Forecast(NamedTuple):
 
 def interim_level(level: float) -> float:
     """Return the level of the interval of every analysis, such that the reported one holds with ``level``."""
-    return 1 - INTERIM_SHARE * (1 - level)
+    return 1 - constants.INTERIM_SHARE * (1 - level)
 
 
 def analyse(sample: Sample, accuracy: Estimate) -> InterimAnalysis:
@@ -152,15 +139,15 @@ def forecast(analyses: Sequence[InterimAnalysis], goal: float, pool_size: int) -
 
 def shrinkage_rate(analyses: Sequence[InterimAnalysis], pool_size: int) -> float:
     """Return β of this run, between 0.3 and 1.2."""
-    usual = USUAL_RATE + 0.5 / (1 + analyses[-1].met)
+    usual = constants.USUAL_RATE + 0.5 / (1 + analyses[-1].met)
     remaining = np.log([_remaining(item.labels, pool_size) for item in analyses])  # (k,) log x
     width = np.log([max(item.half_width, 1e-12) for item in analyses])  # (k,) log h
     step, shrunk = np.diff(remaining), np.diff(width)  # (k - 1,)
-    rate = (PRIOR_WEIGHT * usual + step @ shrunk) / (PRIOR_WEIGHT + step @ step)
+    rate = (constants.PRIOR_WEIGHT * usual + step @ shrunk) / (constants.PRIOR_WEIGHT + step @ step)
     return float(np.clip(rate, 0.3, 1.2))
 
 
-def labels_for(goal: float, labels: int, half_width: float, pool_size: int, rate: float = ROOT_LAW) -> float:
+def labels_for(goal: float, labels: int, half_width: float, pool_size: int, rate: float = constants.ROOT_LAW) -> float:
     """Return the n < N with half-width ``goal``, if it is ``half_width`` after ``labels``."""
     return 1 / (_remaining(labels, pool_size) * (goal / half_width) ** (1 / rate) + 1 / pool_size)
 
@@ -174,11 +161,11 @@ def planned_rounds(labels: int, total: float, pool_size: int) -> list[int]:
     """Return the sizes, at least one, of the rounds that raise ``labels`` to ``total`` and a margin."""
     sizes: list[int] = []
     while not sizes or labels < min(total, pool_size):
-        if total <= CLOSE * labels:
-            then = max((1 + MARGIN) * total, LEAST_GROWTH * labels, labels + LEAST_ROUND)
+        if total <= constants.CLOSE * labels:
+            then = max((1 + constants.MARGIN) * total, constants.LEAST_GROWTH * labels, labels + constants.LEAST_ROUND)
         else:
-            least, most = (growth * labels for growth in LEARNING_GROWTH)
-            then = max(min(LEARNING_SHARE * total, most), least, labels + LEAST_ROUND)
+            least, most = (growth * labels for growth in constants.LEARNING_GROWTH)
+            then = max(min(constants.LEARNING_SHARE * total, most), least, labels + constants.LEAST_ROUND)
         then = min(math.ceil(then - 1e-6), pool_size)  # whole but for rounding
         sizes.append(max(then - labels, 1))
         labels = then
@@ -192,13 +179,13 @@ def advice(found: Forecast, by_srs: float, now: InterimAnalysis, pool_size: int)
     """
     if found.reached:
         return None
-    if found.total > SENSIBLE_SHARE * pool_size:
+    if found.total > constants.SENSIBLE_SHARE * pool_size:
         text, labels = f"that is {found.total / pool_size:.0%} of the pool", 2 * now.labels
         if labels >= pool_size:
             return text
         width = expected_half_width(now, labels, pool_size, found.rate)
         return f"{text}; {labels} labels, twice as many as now, would give about ±{width:.2g}"
-    if found.total > SENSIBLE_PRICE * max(by_srs, now.labels):
+    if found.total > constants.SENSIBLE_PRICE * max(by_srs, now.labels):
         return "that is more than simple random sampling takes; go on with --method srs"
     return None
 

@@ -43,8 +43,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import draw_uniform, unlabelled_index
-from opacc_ray.designs.simple_random import Purposive
+from opacc_ray.designs.simple_random import Purposive, draw_uniform, unlabelled_index
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons.sections import Histogram, check_sections, equal_width, part_codes, relative_entropy
 from opacc_ray.parts.loops import in_threads

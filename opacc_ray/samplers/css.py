@@ -30,7 +30,6 @@ from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Presets, Task, parameter
-from opacc_ray.samplers.strata import allocate, draw_strata
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,8 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     ]  # least likely to fail first
     cuts = np.round(np.cumsum(task.parameters.fractions)[:-1] * len(free)).astype(np.int64)
     sizes = np.diff(cuts, prepend=0, append=len(free))
-    allocation = allocate(task.budget, np.array(task.parameters.allocation), sizes)
-    return draw_strata(rng, ordered, np.repeat(np.arange(len(sizes)), sizes), allocation)
+    allocation = auxiliary.allocate(task.budget, np.array(task.parameters.allocation), sizes)
+    return auxiliary.draw_strata(rng, ordered, np.repeat(np.arange(len(sizes)), sizes), allocation)
 
 
 def _order(view: View, name: str) -> NDArray[np.float64]:

@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.draw_probability import StepByStep
-from opacc_ray.designs.drawing import draw_uniform
+from opacc_ray.designs.simple_random import draw_uniform
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary

@@ -43,8 +43,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import draw_uniform
-from opacc_ray.designs.simple_random import Purposive
+from opacc_ray.designs.simple_random import Purposive, draw_uniform
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons import set_cover
 from opacc_ray.neurons.sections import (

@@ -34,7 +34,6 @@ from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, Task
 from opacc_ray.samplers.ssrs import Parameters, needs
-from opacc_ray.samplers.strata import check_budget, draw_strata, kmeans_1d
 
 __all__ = ["Parameters", "draw", "needs"]
 
@@ -42,21 +41,22 @@ __all__ = ["Parameters", "draw", "needs"]
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Cut the strata, the same ones in every round, share the batch, and draw."""
     labelled, outcome = task.previous
-    stratum = kmeans_1d(auxiliary.read(view, task.parameters.auxiliary).score(), task.parameters.strata)  # (N,)
+    score = auxiliary.read(view, task.parameters.auxiliary).score()
+    stratum = auxiliary.kmeans_1d(score, task.parameters.strata)  # (N,)
     free, num = task.free(view.size), int(stratum.max()) + 1
     sizes = np.bincount(stratum[free], minlength=num)
     counted = np.bincount(stratum[labelled], minlength=num)
     failures = np.bincount(stratum[labelled], weights=1 - outcome, minlength=num).astype(np.float64)
     left = np.flatnonzero(sizes)
     allocation = allocate_by_gradient(task.budget, sizes[left], counted[left], failures[left])
-    return draw_strata(rng, free, np.searchsorted(left, stratum[free]), allocation)
+    return auxiliary.draw_strata(rng, free, np.searchsorted(left, stratum[free]), allocation)
 
 
 def allocate_by_gradient(
     budget: int, sizes: NDArray[np.int64], counted: NDArray[np.int64], failures: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Return the batch per stratum, (H,): one example each, then one at a time where the gradient is largest."""
-    check_budget(budget, sizes)
+    auxiliary.check_budget(budget, sizes)
     rate = (failures + 1) / (counted + 2)
     weight = (sizes / sizes.sum()) ** 2 * rate * (1 - rate)  # gradient · n_h²
     given = np.ones(len(sizes), dtype=np.int64)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.draw_probability import RaoHartleyCochran
-from opacc_ray.designs.drawing import line_lengths
+from opacc_ray.designs.inclusion_probability import line_lengths
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, Task

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opacc_ray.designs.drawing import draw_uniform
-from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.designs.simple_random import SimpleRandom, draw_uniform
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 

@@ -27,7 +27,6 @@ from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
-from opacc_ray.samplers.strata import allocate, draw_strata, kmeans_1d
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,11 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Cut the strata, share the budget, and draw."""
     free = task.free(view.size)
     score = auxiliary.read(view, task.parameters.auxiliary).score()[free]
-    stratum = kmeans_1d(score, task.parameters.strata)
+    stratum = auxiliary.kmeans_1d(score, task.parameters.strata)
     sizes = np.bincount(stratum)
     spread = sizes * _deviations(score, stratum)  # N_h · S_h
     shares = spread / spread.sum() if spread.sum() > 0 else sizes / sizes.sum()
-    return draw_strata(rng, free, stratum, allocate(task.budget, shares, sizes))
+    return auxiliary.draw_strata(rng, free, stratum, auxiliary.allocate(task.budget, shares, sizes))
 
 
 def _deviations(score: NDArray[np.float64], stratum: NDArray[np.int64]) -> NDArray[np.float64]:

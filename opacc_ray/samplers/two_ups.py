@@ -23,7 +23,6 @@ from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
-from opacc_ray.samplers.strata import kmeans_1d
 from opacc_ray.samplers.sups import draw_independent, draw_probabilities
 
 
@@ -50,7 +49,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw n examples independently in two stages: those of SUPS, with the mean score of the stratum."""
     parameters, labelled = task.parameters, task.previous.chosen
     score = auxiliary.read(view, parameters.auxiliary).score()
-    stratum = kmeans_1d(score, parameters.strata)  # (N,)
+    stratum = auxiliary.kmeans_1d(score, parameters.strata)  # (N,)
     sizes = np.bincount(stratum) - np.bincount(stratum[labelled], minlength=int(stratum.max()) + 1)
     total = np.bincount(stratum, weights=draw_probabilities(score, parameters.floor, labelled))  # A_h / A
     mean = total / np.maximum(sizes, 1)

@@ -16,8 +16,7 @@ from opacc_ray.designs import DESIGNS, Design, read_design
 from opacc_ray.designs.design import LabelledBefore
 from opacc_ray.designs.draw_probability import HansenHurwitz, RaoHartleyCochran, StepByStep
 from opacc_ray.designs.inclusion_probability import Grown, InclusionProbability
-from opacc_ray.designs.simple_random import Purposive, SimpleRandom
-from opacc_ray.designs.stratified import Stratified, collapse
+from opacc_ray.designs.simple_random import Purposive, SimpleRandom, Stratified, collapse
 from opacc_ray.errors import DataError, LabelError
 
 N, n = 60, 12

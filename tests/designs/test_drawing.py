@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from opacc_ray.designs.drawing import line_lengths, unlabelled_index
+from opacc_ray.designs.inclusion_probability import line_lengths
+from opacc_ray.designs.simple_random import unlabelled_index
 from opacc_ray.errors import SpecError
-from opacc_ray.samplers.strata import allocate
+from opacc_ray.samplers.auxiliary import allocate
 
 
 def test_unlabelled_index_counts_the_free_examples() -> None:

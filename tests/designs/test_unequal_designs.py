@@ -10,14 +10,14 @@ from unclipped import estimate_sample
 
 import opacc_ray as opacc
 from opacc_ray.designs.draw_probability import HansenHurwitz, RaoHartleyCochran
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.simple_random import Stratified
 from opacc_ray.estimation.intervals import Estimate, weighted_clopper_pearson
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, gbs, parse_parameters, ssrs
+from opacc_ray.samplers.auxiliary import kmeans_1d
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Previous, Task
 from opacc_ray.samplers.select import select
-from opacc_ray.samplers.strata import kmeans_1d
 from opacc_ray.samplers.sups import draw_probabilities
 
 CONFIDENCE = np.array([1.0, 0.7, 0.95, 0.4, 0.9])

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 import opacc_ray as opacc
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.simple_random import Stratified
 from opacc_ray.estimation.class_totals import ClassTotals, cost_of_every_error, cost_of_failures, scaled
 from opacc_ray.estimation.estimate import KnownPool, Numbers, estimate_outcomes, numbers_of
 from opacc_ray.estimation.intervals import Estimate

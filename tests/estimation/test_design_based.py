@@ -9,8 +9,7 @@ from scipy.stats import binom, hypergeom
 from unclipped import estimate_sample
 
 import opacc_ray as opacc
-from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.errors import LabelError
 from opacc_ray.estimation import intervals
 from opacc_ray.estimation.estimate import estimate_outcomes

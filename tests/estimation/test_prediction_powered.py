@@ -14,8 +14,7 @@ from unclipped import unclipped
 import opacc_ray as opacc
 from opacc_ray.designs import Design
 from opacc_ray.designs.draw_probability import HansenHurwitz, StepByStep
-from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimation import intervals
 from opacc_ray.estimation.estimate import estimate_outcomes

@@ -12,8 +12,7 @@ import opacc_ray as opacc
 from opacc_ray.designs import Design
 from opacc_ray.designs.draw_probability import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.estimation.sample import Rounds
 

@@ -11,8 +11,7 @@ from unclipped import estimate_sample
 
 import opacc_ray as opacc
 from opacc_ray.designs import Design
-from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.estimation import intervals
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.estimation.intervals import Strata, stratified_interval, stratified_score

@@ -3,8 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import draw_along
-from opacc_ray.designs.inclusion_probability import SURE
+from opacc_ray.designs.inclusion_probability import SURE, draw_along
 
 
 def draw_ordered(

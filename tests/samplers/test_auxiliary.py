@@ -9,7 +9,7 @@ import opacc_ray as opacc
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import auxiliary
-from opacc_ray.samplers.strata import kmeans_1d
+from opacc_ray.samplers.auxiliary import kmeans_1d
 
 POOL = Pool(
     ids=["a", "b", "c", "d"],

@@ -6,7 +6,7 @@ from oracles.cube import ways
 from oracles.ordered import draw_ordered
 
 from opacc_ray.designs.inclusion_probability import inclusion_probabilities
-from opacc_ray.samplers.neyman.cube import draw_balanced, walk
+from opacc_ray.samplers.neyman.compiled import draw_balanced, walk
 
 
 def make_start(size: int, num: int, num_variables: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

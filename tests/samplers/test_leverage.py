@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from opacc_ray.samplers.neyman.newton import climb
+from opacc_ray.samplers.neyman.compiled import climb
 
 
 def fitted(design: np.ndarray, group: np.ndarray, failure: np.ndarray, dispersion: float) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from opacc_ray.samplers.neyman.newton import climb
+from opacc_ray.samplers.neyman.compiled import climb
 
 
 @pytest.mark.parametrize(("groups", "apart"), [(0, 0), (4, 1), (4, 3)])

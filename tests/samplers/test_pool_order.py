@@ -9,7 +9,7 @@ import opacc_ray as opacc
 from opacc_ray.errors import DataError
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.parts.view import LocalParts, View, view_of
-from opacc_ray.samplers.same_pool import content_of
+from opacc_ray.samplers.select import content_of
 
 N = 1000
 RNG = np.random.default_rng(8)

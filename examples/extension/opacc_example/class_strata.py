@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from opacc_ray.parts.view import View
+from opacc_ray.samplers.auxiliary import allocate, draw_strata
 from opacc_ray.samplers.base import Draw, MethodParameters, Task
-from opacc_ray.samplers.strata import allocate, draw_strata
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ labels, which is divided equally among the predicted classes:
 
     π_i = min(1, λ · s_region / (C_region · N_cell))            cell: a region of a class; Σ π = n
 
-Then the sample is drawn by Deville's systematic sampling (:mod:`opacc_ray.designs.drawing`) along the regions, the
-classes, the strongest other class and the confidence. So each cell, and each pair of classes near their boundary, gets
-its number of labels to within one. The order of the classes does not change π.
+Then the sample is drawn by Deville's systematic sampling (:mod:`opacc_ray.designs.inclusion_probability`) along the
+regions, the classes, the strongest other class and the confidence. So each cell, and each pair of classes near their
+boundary, gets its number of labels to within one. The order of the classes does not change π.
 
 The centroids are means over shards, whose last bits depend on how the pool is cut. So may the region of an example
 whose distance equals the radius to 15 digits.
@@ -40,8 +40,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import draw_along
-from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, draw_along, inclusion_probabilities
 from opacc_ray.errors import SpecError
 from opacc_ray.extensions.characterize.classes import (
     Grouped,

@@ -17,7 +17,7 @@ from scipy.special import expit
 from opacc_ray.extensions.study import f_measures
 from opacc_ray.extensions.study.f_measures import Array, PeerEstimate, normal
 from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.samplers.strata import kmeans_1d
+from opacc_ray.samplers.auxiliary import kmeans_1d
 from opacc_ray.slices import Slicing
 
 

@@ -249,7 +249,7 @@ def _fit(expert: Expert, seen: Signals, failure: NDArray[np.float64], dispersion
 
     A class without labels differs from the others by its prior mean 0, exactly.
     """
-    from opacc_ray.samplers.neyman.newton import climb
+    from opacc_ray.samplers.neyman.compiled import climb
 
     names, group = np.empty(0, dtype=np.int64), np.zeros(seen.size, dtype=np.int64)
     if seen.classes is not None:

@@ -34,8 +34,8 @@ Where p foresees no failure in a predicted class, the optimum takes few labels t
 the class. So where the accuracy is served, every predicted class has at least LEAST_OF_CLASS of the labels that a
 simple random sample would take from it.
 
-The batch is drawn by the cube method (:mod:`~opacc_ray.samplers.neyman.cube`), exactly n examples with exactly π. p is
-fitted to few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, where x is its signal. So the sample is
+The batch is drawn by the cube method (:mod:`~opacc_ray.samplers.neyman.compiled`), exactly n examples with exactly π. p
+is fitted to few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, where x is its signal. So the sample is
 balanced on σ² and on σ²·x for each signal: such a shift moves the prediction of the rest and the correction by the
 sample equally. The walk goes by predicted class, and up and down along p within: classes get their share. Without
 classes it goes along p. Without confidence and judges as well, p is weak. Then the sample is balanced on nothing and
@@ -60,8 +60,35 @@ the least that it could have with all labels to itself, (Σσ_m)²/n, and the su
 which replaces σ above; B is the least of theirs, so that no model pays more than the price for the others. The sample
 is balanced on σ_m² of every model.
 
+**The number that is asked**: how much each example's outcome moves a metric, a class or a slice. A metric g of totals
+T_k moves with an example by u = Σ_k ∂g/∂T_k · v_k, so the best probabilities are in proportion to the standard
+deviation of u given what is known of the example. With p its predicted failure, and each other class equally likely
+where it fails:
+
+    served                  standard deviation σ_m of u
+    accuracy                √(p(1 - p))
+    metric of class c       |∂g/∂TP|·√(p(1 - p)) where c is predicted, |∂g/∂FN|·√(q(1 - q)) elsewhere, q = p/(C - 1)
+    average over classes    √(p·s - p²·m²), m and s the mean and mean square of W(k, ŷ) over the classes k ≠ ŷ
+    brier, rankings         |coefficient|·√(p(1 - p)), with the coefficient of the failure in the number
+    prediction, a slice     √(p(1 - p))/Σ_S √(p(1 - p)): as many labels in every slice, so that none is the worst
+    truth                   as the metric of each class, their variances added
+
+with g at the totals that the predictions give (:mod:`opacc_ray.metrics.metric`). For F1 = F these are the factors 2
+- F where c is predicted and F elsewhere.
+
+Where all examples that are predicted as the class take a tenth of the labels or less, all are drawn: their part of the
+metric is then known.
+
+Where a class is rare, most of its examples are among very many others, each unlikely. There a mixture of experts
+overstates p: one that is slightly wrong about 100,000 examples predicts a hundred failures. So if the model itself
+states that fewer than RARE of the pool are of a served class, p is its stated confidence alone, recalibrated by labels.
+Of what probabilities in proportion to σ give, most labels then go to the many, and an example that is likely of the
+class is met by luck. So a share of each batch goes to the largest σ_m for certain, as large as the price of worthless
+predictions allows (:func:`sure_share`).
+
 Legend: N pool, N_r examples not labelled yet, n budget, k labels so far, f = 1 - outcome, p predicted failure, σ the
-standard deviation of f, π inclusion probability, φ uniform share.
+standard deviation of f, π inclusion probability, φ uniform share, C classes, ŷ predicted class, N_S size of a slice, W
+as in ``metrics/metric.py``.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,17 +98,27 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.drawing import draw_along, unlabelled_index
-from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, draw_along, inclusion_probabilities
+from opacc_ray.designs.simple_random import unlabelled_index
 from opacc_ray.errors import SpecError
 from opacc_ray.history import History
-from opacc_ray.metrics.metric import ACCURACY, is_of_class, parse_metric
+from opacc_ray.metrics import scores
+from opacc_ray.metrics.metric import (
+    ACCURACY,
+    AVERAGES,
+    Metric,
+    Parts,
+    is_of_class,
+    misprediction_weights,
+    parse_metric,
+    slopes,
+)
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter, unlabelled
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
-from opacc_ray.samplers.neyman.serving import Pieces, is_rare, serve
 from opacc_ray.samplers.neyman.signals import JUDGE, STATED, Signals, with_stated
 from opacc_ray.samplers.plausibility import FORESEEN_FROM
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 
 Array = NDArray[np.float64]
 
@@ -242,7 +279,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
 
 def draw_planned(ready: Plan, num: int, rng: np.random.Generator) -> Draw:
     """Draw ``num`` examples of a plan."""
-    from opacc_ray.samplers.neyman.cube import draw_balanced
+    from opacc_ray.samplers.neyman.compiled import draw_balanced
 
     places, before = thin(ready, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT))
     order = np.lexsort((places, ready.line(places)))
@@ -389,3 +426,153 @@ def least_share(is_cheap: Callable[[float], bool], floor: float) -> float:
         middle = (low + high) / 2
         low, high = (low, middle) if is_cheap(middle) else (middle, high)
     return high
+
+
+# -- the number that is asked -----------------------------------------------------------------------------------
+
+RARE = 0.02
+"""Share of a class, as the model states it, below which its stated confidence alone predicts failures."""
+
+
+class Served(NamedTuple):
+    """What one number is to the examples that can be drawn, (n,)."""
+
+    deviation: Array  # σ_m, up to a factor
+    effect: Array | None = None  # by how much an outcome moves the number, up to a factor; None: equally
+    part: NDArray[np.bool_] | None = None  # a part to be labelled wholly if that is cheap: then the rest decides
+
+
+class Pieces(NamedTuple):
+    """What is known of a pool when a number is served."""
+
+    view: View
+    signals: Signals
+    labelled: NDArray[np.int64]  # (k,)
+    failure: Array  # (k,) f
+    p: Array  # (n,) of the other examples
+
+    @property
+    def classes(self) -> NDArray[np.integer]:
+        """(N,) predicted class."""
+        if self.signals.classes is None:
+            raise SpecError("a metric of classes is served, and the pool predicts none; give Pool(prediction=…)")
+        return self.signals.classes
+
+    def free(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return those of ``values`` (N,) that belong to examples without a label, (n,)."""
+        return unlabelled(values, self.labelled)
+
+    @property
+    def deviation(self) -> Array:
+        """(n,) √(p(1 - p))."""
+        found = 1 - self.p
+        found *= self.p
+        return np.sqrt(found, out=found)
+
+    @property
+    def rivals(self) -> int:
+        """Classes other than the predicted one; at least 1."""
+        return max(self.signals.num_classes - 1, 1)
+
+    def slopes(self, metric: Metric, classes: Sequence[int]) -> tuple[Array, Array]:
+        """Return the derivatives of the mean metric of some classes by TP and by FN of each, (k,).
+
+        TP and FN are as known or predicted. Class -1 is one that is never predicted.
+        """
+        num, total = self.signals.num_classes, self.signals.size
+        known = np.bincount(self.classes[self.labelled], weights=self.failure, minlength=num).astype(np.float64)
+        failed = known + np.bincount(self.free(self.classes), weights=self.p, minlength=num)
+        size, own = (np.append(values, 0.0)[classes] for values in (np.bincount(self.classes, minlength=num), failed))
+        tp, fn = np.maximum(size - own, 0), (failed.sum() - own) / self.rivals
+        return slopes(metric, tp, fn, Parts(size, total - size))[1:]
+
+
+def serve(numbers: Sequence[str], known: Pieces) -> list[Served]:
+    """Return what each of the ``numbers`` is to the examples that can be drawn.
+
+    Raises SpecError for a number that there is not, or that needs classes. Classes are named by their places.
+    """
+    return [_serve(name, known) for name in numbers]
+
+
+def is_rare(numbers: Sequence[str], view: View, signals: Signals) -> bool:
+    """Return whether the model states a share below RARE for the class of one of the numbers."""
+    metrics = [parse_metric(name) for name in numbers if "@" in name]
+    if not metrics or "confidence" not in view.fields:
+        return False
+    doubt = 1 - view.column("confidence")
+    return min(_stated_share(_place(metric, signals), signals, doubt) for metric in metrics) < RARE
+
+
+def _stated_share(c: int, signals: Signals, doubt: Array) -> float:
+    inside = np.zeros(signals.size, dtype=bool) if signals.classes is None else signals.classes == c
+    elsewhere = float(doubt[~inside].sum()) / max(signals.num_classes - 1, 1)
+    return (float((1 - doubt[inside]).sum()) + elsewhere) / signals.size
+
+
+def _serve(name: str, known: Pieces) -> Served:
+    if name in (ACCURACY, scores.CALIBRATION):  # a calibration error is a sum of accuracies, up to signs
+        return Served(known.deviation)
+    if name in scores.SCORES:
+        return _linear(scores.score_of(name, known.view.column("confidence")), known)
+    if "@" in name:
+        metric = parse_metric(name)
+        c = _place(metric, known.signals)
+        if metric.name in scores.RANKINGS:
+            return _linear(_ranking(metric, c, known), known)
+        return _of_class(metric, c, known)
+    if name == BY_TRUTH:
+        return _of_every_class(Metric("recall"), known)
+    if name in AVERAGES:
+        return _of_average(Metric(name), known)
+    codes = known.classes if name == BY_PREDICTION else known.view.slicing(name).codes
+    here = known.free(codes)
+    whole = known.deviation
+    least = np.bincount(here, weights=whole)[here]
+    return Served(whole / least, 1 / np.bincount(codes)[here])
+
+
+def _linear(number: scores.Linear, known: Pieces) -> Served:
+    effect = np.abs(known.free(number.coefficient))
+    return Served(known.deviation * effect, effect)
+
+
+def _ranking(metric: Metric, c: int, known: Pieces) -> scores.Linear:
+    """Return AUC or average precision of one of two classes at what is known or predicted of every example."""
+    failure = np.empty(known.signals.size)
+    failure[known.free(np.arange(len(failure)))] = known.p
+    failure[known.labelled] = known.failure
+    return scores.ranking_of(metric.name, known.view.column("confidence"), failure, known.classes == c)
+
+
+def _of_class(metric: Metric, c: int, known: Pieces) -> Served:
+    """Return what a metric of class ``c`` is to the examples; -1: of a class that is never predicted."""
+    inside = known.free(known.classes) == c
+    [by_tp], [by_fn] = known.slopes(metric, [c])
+    effect = np.where(inside, abs(by_tp), abs(by_fn))
+    q = np.where(inside, known.p, known.p / known.rivals)
+    return Served(np.sqrt(q * (1 - q)) * effect, effect, inside)
+
+
+def _of_every_class(metric: Metric, known: Pieces) -> Served:
+    """Return what the metrics of all predicted classes are, their variances added."""
+    by_tp, by_fn = (own**2 for own in known.slopes(metric, range(known.signals.num_classes)))
+    classes, p, q = known.free(known.classes), known.p, known.p / known.rivals
+    others = (by_fn.sum() - by_fn)[classes]
+    return Served(np.sqrt(by_tp[classes] * p * (1 - p) + others * q * (1 - q)), np.sqrt(by_tp[classes] + others))
+
+
+def _of_average(metric: Metric, known: Pieces) -> Served:
+    """Return what an average over all predicted classes is."""
+    classes = known.free(known.classes)
+    weight = misprediction_weights(*known.slopes(metric, range(known.signals.num_classes)))
+    mean, square = weight.sum(axis=0) / known.rivals, (weight**2).sum(axis=0) / known.rivals
+    variance = known.p * square[classes] - (known.p * mean[classes]) ** 2
+    return Served(np.sqrt(np.maximum(variance, 0)), np.sqrt(square)[classes])
+
+
+def _place(metric: Metric, signals: Signals) -> int:
+    """Return the place of a metric's class among those that are predicted; -1 if it never is."""
+    names = np.empty(0) if signals.names is None else signals.names
+    found = np.flatnonzero(names == float(metric.positive or 0))
+    return int(found[0]) if len(found) else -1
