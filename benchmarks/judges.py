@@ -9,7 +9,7 @@ which one it prefers. Audited are the 7,542 answers of ChatGPT-0301 and PaLM 2, 
 it is the people's. A judge is a way to ask another model: it calls an answer right if it prefers the same output, half
 right if its preference depends on the order of the two.
 
-Methods of others (`opacc_ray/extensions/study/peers.py`) get the judge's score as confidence, of several judges the mean.
+Methods of others (`extensions/study/peers.py`) get the judge's score as confidence, of several judges the mean.
 *multi-ppi++* is PPI++ with a least-squares weight for each judge, and Student's quantile. *sample* is the mean of a
 simple random sample with Wilson's interval. neyman draws four rounds of 10, 20, 30 and 40 %.
 
