@@ -122,6 +122,12 @@ def part_width(part: Pool) -> int:
     return int(part.hidden.shape[1])
 
 
+def part_rows(part: Pool, rows: NDArray[np.int64], layer: str) -> NDArray[np.float32]:
+    """Return the "hidden" or "output" layer of some rows, (k, m)."""
+    values: NDArray[np.float32] = getattr(part, layer)[rows]
+    return values
+
+
 def check_width(here: int, there: int) -> None:
     """Raise DataError if the features have another width than those of the reference."""
     if here != there:

@@ -44,9 +44,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.extensions.characterize.classes import Grouped, check_width, width_of
+from opacc_ray.extensions.characterize.classes import Grouped, check_width, part_rows, width_of
 from opacc_ray.packages import require
-from opacc_ray.pool import Pool
 
 Array = NDArray[np.float64]
 
@@ -251,9 +250,4 @@ def _directions(points: Points, num: int) -> NDArray[np.float64]:
 
 def _sample(data: Grouped, own: NDArray[np.int64], rng: np.random.Generator) -> Points:
     taken = rng.permutation(own)[: 2 * MOST]
-    return data.view.take(part_hidden, taken).astype(np.float64) if len(taken) else np.empty((0, 0))
-
-
-def part_hidden(part: Pool, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    assert part.hidden is not None
-    return part.hidden[rows]
+    return data.view.take(part_rows, taken, "hidden").astype(np.float64) if len(taken) else np.empty((0, 0))

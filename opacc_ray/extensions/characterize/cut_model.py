@@ -4,36 +4,44 @@ The layer is replaced, not removed: the model runs on an input of the pool, and 
 (or, for the last Linear layer, what it gets) for the given maps. So the code between the layers stays the model's own.
 Whatever goes around the layer would come from that input and not from the maps: :func:`check_cut` finds it.
 
-Activations are computed in float32, whatever the precision of the run.
+The model is cut in actors, which return the maps of examples at the layer and judge other maps. Activations are
+computed in float32, whatever the precision of the run.
 
 Legend: B examples, m numbers of a map over all positions and channels, C outputs.
 """
 
-from typing import Any, NamedTuple
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 
+from opacc_ray.cluster import session
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.extensions.characterize.classes import blocks
 from opacc_ray.extract.extraction import load_transform, run_model, transformed
+from opacc_ray.extract.feature_files import Features
+from opacc_ray.extract.inference import read_output
 from opacc_ray.extract.torch_model import Model
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.pools import read_in_order
-from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of, see_modules
+from opacc_ray.pool import Pool
+from opacc_ray.runs.feature_store import unchanged_plan
+from opacc_ray.runs.run import Run
+from opacc_ray.spec import ModelSpec, PoolSpec, Spec, open_pool, rules_of, see_modules
+
+if TYPE_CHECKING:
+    from opacc_ray.cluster.placement import Ask
 
 SAME = 1e-3
 """Largest difference of outputs of the model and of the cut one, as a share of the outputs' standard deviation."""
 
 Floats = NDArray[np.float32]
-
-
-class Wanted(NamedTuple):
-    """Some examples of a shard of a pool."""
-
-    source: PoolSpec
-    shard: Shard
-    ids: tuple[str, ...]
 
 
 class Recorded(NamedTuple):
@@ -130,20 +138,18 @@ class CutNetwork:
         self._transform = load_transform(spec)
         self._model = CutModel(spec, layer, device)
 
-    def record(self, wanted: Wanted) -> Recorded:
-        """Run some examples, in the order of their ids; raises DataError if one cannot be read now."""
-        source = wanted.source
-        examples = read_in_order(open_pool(source), source.format, wanted.shard, wanted.ids, rules_of(source))
-        outputs, maps, first = [], [], None
-        shape: tuple[int, ...] = ()
-        for own in self._batches(examples):
-            inputs = np.stack([transformed(self._transform, item) for item in own])
-            outputs.append(self._model.run(inputs))
-            own_maps, shape = self._model.maps()
-            maps.append(own_maps)
-            first = inputs[:1] if first is None else first
-        assert first is not None
-        return Recorded([item.array for item in examples], np.concatenate(maps), np.concatenate(outputs), shape, first)
+    def record(self, chosen: tuple[PoolSpec, Shard, tuple[str, ...]]) -> Recorded:
+        """Run examples of a shard of a pool, in the order of their ids; raises DataError if one cannot be read now."""
+        source, shard, ids = chosen
+        examples = read_in_order(open_pool(source), source.format, shard, ids, rules_of(source))
+        outputs, maps, inputs = [], [], []
+        for batch in self._batches(examples):
+            inputs.append(np.stack([transformed(self._transform, example) for example in batch]))
+            outputs.append(self._model.run(inputs[-1]))
+            maps.append(self._model.maps())
+        arrays = [example.array for example in examples]
+        flat = np.concatenate([values for values, _ in maps])
+        return Recorded(arrays, flat, np.concatenate(outputs), maps[0][1], inputs[0][:1])
 
     def rest(self, given: tuple[Floats, Floats]) -> Floats:
         """Return the outputs (B, C) of the rest of the network for maps (B, m), run on copies of one input (1, ...)."""
@@ -169,3 +175,103 @@ def check_cut(output: Floats, rest: Floats, layer: str | None) -> None:
             f"the outputs of the model depend on more than {where}, such as a connection around it or chance; name "
             "with --layer one that all of the network goes through"
         )
+
+
+# -- in actors -------------------------------------------------------------------------------------------------------
+
+MOST_EXAMPLES = 6000
+"""Examples whose maps, or images, are read."""
+
+MOST_NUMBERS = 1 << 27
+"""Numbers of all maps together: 512 MiB, and twice that in double precision for a while."""
+
+AT_ONCE = 256
+"""Vectors or examples that an actor gets at a time."""
+
+
+class Rest(NamedTuple):
+    """The layers of a model after the cut, as a judge of maps (n, m)."""
+
+    ask: "Ask"
+    model: ModelSpec
+    beside: Floats  # (1, ...) input that the model runs on while its maps are replaced
+
+    def outputs(self, maps: Floats) -> Floats:
+        """Return the outputs, (n, C), as the model returns them."""
+        parts = self.ask("rest", [(maps[rows], self.beside) for rows in blocks(len(maps), AT_ONCE)])
+        return np.concatenate(parts)
+
+    def probabilities(self, hidden: Floats) -> NDArray[np.float64]:
+        """Return the probability of each class, (n, C)."""
+        output = read_output(self.outputs(hidden), self.model, "float32")["output"].astype(np.float64)
+        return output if self.model.output in ("probabilities", "probability") else np.asarray(softmax(output, axis=1))
+
+
+class CutRun(NamedTuple):
+    """Examples of a run at the cut."""
+
+    maps: Floats  # (k, m)
+    prediction: NDArray[Any]  # (k,) of the model
+    shape: tuple[int, ...]  # of a map
+    places: NDArray[np.int64]  # (k,) in the pool of the run
+    arrays: list[NDArray[Any]]  # (k) decoded examples
+    rest: Rest
+    agreement: float  # share of them with equal predictions of the rest and in the run
+
+    @property
+    def pool(self) -> Pool:
+        """The examples, with their maps as the hidden layer."""
+        return Pool(hidden=self.maps, prediction=self.prediction)
+
+
+@contextmanager
+def cut(run: Run, source: Run, layer: str | None, seed: int) -> Iterator[CutRun]:
+    """Cut the model of ``run`` at a layer in actors, and record the maps of examples of the pool of ``source``.
+
+    Raises
+    ------
+    SpecError
+        The model has no such layer.
+    DataError
+        The layer does not determine the outputs, or the pool has changed since the run.
+    """
+    complete = source.complete_features()
+    pairs = zip(unchanged_plan(source).shards, complete.index.shards, strict=True)
+    features, shards = complete.features, [shard for shard, extracted in pairs if extracted.examples]
+    with session.connected():
+        from opacc_ray.cluster.placement import spread  # imports Ray, which reads its token mode then
+
+        make = partial(CutNetwork, run.spec, layer, os.getcwd())
+        with spread(make, run.spec.extract, MOST_EXAMPLES // AT_ONCE) as ask:
+
+            def record(num: int) -> tuple[NDArray[np.int64], list[Any]]:
+                index, chosen = choose_examples(features, shards, num, seed)
+                return index, ask("record", [(source.spec.pool, shard, ids) for shard, ids in chosen])
+
+            _, (one,) = record(1)
+            index, parts = record(min(MOST_EXAMPLES, MOST_NUMBERS // one.maps.shape[1]))
+            maps, output = (np.concatenate([getattr(part, name) for part in parts]) for name in ("maps", "output"))
+            rest = Rest(ask, run.spec.model, one.inputs)
+            again = rest.outputs(maps)
+            check_cut(output, again, layer or run.spec.model.hidden_layer)
+            whole, agreeing = (read_output(one, run.spec.model, "float32")["prediction"] for one in (output, again))
+            stored = features.rows(["prediction"], index)["prediction"]
+            arrays = [array for part in parts for array in part.arrays]
+            agreement = float((agreeing == stored).mean())
+            yield CutRun(maps, whole, one.shape, index, arrays, rest, agreement)
+
+
+def choose_examples(
+    features: Features, shards: list[Shard], most: int, seed: int
+) -> tuple[NDArray[np.int64], list[tuple[Shard, tuple[str, ...]]]]:
+    """Choose examples of a pool at random, ``most`` at most: their places (k,), sorted, and their ids by shard."""
+    sizes = features.sizes
+    total, starts = sum(sizes), np.cumsum([0, *sizes])
+    index = np.sort(np.random.default_rng(seed).choice(total, min(most, total), replace=False))
+    chosen = []
+    for part, shard in enumerate(shards):
+        rows = index[(index >= starts[part]) & (index < starts[part + 1])] - starts[part]
+        if len(rows):
+            ids = features.ids(part)
+            chosen.append((shard, tuple(ids[row] for row in rows.tolist())))
+    return index, chosen

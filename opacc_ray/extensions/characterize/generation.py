@@ -7,8 +7,9 @@ boundary are moved along lines to centroids, x' = x + t(c - x), such that x' is 
     near a boundary      c the centroid of the strongest other class, towards or away from it;  the judge's
                          confidence in x' is in [θ₁, θ₂]; from an example near a boundary at most half of the way
 
-The judge is the model's own rest of the network, from the layer of the features to its outputs, or a stand-in for it:
-:mod:`opacc_ray.extensions.characterize.judge`.
+The judge is the model's own rest of the network, from the layer of the features to its outputs:
+:mod:`opacc_ray.extensions.characterize.cut_model`. For a model that cannot be run it is the last layer. If the outputs
+are linear in the last hidden layer, least squares recover it from the stored features.
 
 The oracle consists of the paper's properties of a classifier. The class of x' is that of x, and the judge should give
 it the largest probability. Towards its own centroid, the probability of its class must not fall, and that of a wrongly
@@ -30,10 +31,11 @@ Legend: N examples, m neurons, C classes, n vectors, r, θ₁, θ₂ as in :mod:
 import io
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.characterize.characterization_documents import GeneratedSet, Generation, Pictures
@@ -44,18 +46,28 @@ from opacc_ray.extensions.characterize.classes import (
     blocks,
     find_clusters,
     is_near,
+    part_rows,
     width_of,
 )
-from opacc_ray.extensions.characterize.covariate_shift import part_hidden
 from opacc_ray.extensions.characterize.data_sets import FEATURES, By, DataSet, class_list, open_reference
-from opacc_ray.extensions.characterize.judge import CutRun, Judge, Vectors, cut, find_head, why_not_cut
 from opacc_ray.lake.case_files import READERS, suffix_of
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.packages import require
-from opacc_ray.parts.view import view_of
+from opacc_ray.packages import has_package, require
+from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.runs.feature_store import open_view
 from opacc_ray.runs.run import Run
+
+if TYPE_CHECKING:
+    from opacc_ray.extensions.characterize.cut_model import CutRun
+
+Array = NDArray[np.float64]
+
+LINEAR = 1e-3
+"""Largest unexplained share of the outputs' standard deviation for outputs that are linear in the hidden layer."""
+
+MOST_FITTED = 20_000
+"""Examples that the last layer is recovered from."""
 
 MOST, LEAST = 400, 20
 """Maximum number of start examples of a class; number of least confident ones if none is near a boundary."""
@@ -74,6 +86,77 @@ _EQUAL = 1e-5
 
 AT_ONCE = 1 << 24
 """Numbers of the vectors that are judged at a time."""
+
+
+class Vectors(NamedTuple):
+    """Generated feature vectors and the predictions of the judge."""
+
+    hidden: NDArray[np.float32]  # (n, m)
+    label: NDArray[np.int64]  # (n,) the class of its source example
+    near_centroid: NDArray[np.bool_]  # (n,) requested region; False: near a boundary
+    source: NDArray[np.int64]  # (n,) that example, in the data set
+    towards: NDArray[np.int64]  # (n,) class of the centroid of its line
+    step: Array  # (n,) t
+    predicted: NDArray[np.int64]  # (n,)
+    confidence: Array  # (n,)
+    violates: NDArray[np.bool_]  # (n,)
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Return which vectors (n,) are predicted as their class without a violation."""
+        return (self.predicted == self.label) & ~self.violates
+
+
+class Judge(Protocol):
+    """A classifier of features."""
+
+    def probabilities(self, hidden: NDArray[np.float32]) -> Array:
+        """Return the probability of each class, (n, C), for features (n, m)."""
+
+
+class Head(NamedTuple):
+    """Outputs = hidden · weight + bias."""
+
+    weight: Array  # (m, C)
+    bias: Array  # (C,)
+    agreement: float  # share of the examples for which it predicts the class of the model
+
+    def probabilities(self, hidden: NDArray[np.float32] | Array) -> Array:
+        """Return the probability of each class, (n, C), for features (n, m)."""
+        return np.asarray(softmax(hidden.astype(np.float64) @ self.weight + self.bias, axis=1))
+
+
+def find_head(view: View, num_classes: int, *, probabilities: bool = False, seed: int) -> Head:
+    """Recover the last layer of a model from hidden, output and prediction of a random part of a pool.
+
+    Parameters
+    ----------
+    view : the pool
+    num_classes : C
+    probabilities : whether outputs are probabilities; else they are logits
+    seed : of the part
+
+    Raises DataError if the outputs are not stored, not one per class, or not linear in the hidden layer.
+    """
+    index = np.sort(np.random.default_rng(seed).permutation(view.size)[:MOST_FITTED])
+    output = (
+        view.take(part_rows, index, "output").astype(np.float64) if "output" in view.fields else np.empty((0, 0))
+    )  # (k, C)
+    if output.shape[1] == num_classes:
+        hidden = view.take(part_rows, index, "hidden").astype(np.float64)
+        inputs = np.column_stack([hidden, np.ones(len(index))])  # (k, m + 1)
+        if probabilities:
+            output = np.log(np.maximum(output, 1e-38))
+        output -= output.mean(axis=1, keepdims=True)  # softmax does not depend on it
+        weight = np.linalg.lstsq(inputs, output, rcond=1e-6)[0]  # (m + 1, C)
+        fitted = inputs @ weight
+        if (np.sqrt(((output - fitted) ** 2).mean(axis=0)) <= LINEAR * output.std(axis=0)).all():
+            agreeing = fitted.argmax(axis=1) == view.column("prediction")[index]
+            return Head(weight[:-1], weight[-1], float(agreeing.mean()))
+    raise DataError(
+        "the last layer of the model cannot be recovered, because its outputs are not stored or not linear in its "
+        "hidden layer; generate from a run with a torch model and its inputs, whose own layers judge"
+    )
 
 
 class Sources(NamedTuple):
@@ -120,7 +203,9 @@ def find_sources(
         )
     index = np.concatenate(taken)
     rectified = min(data.view.map(part_least_feature)) >= 0
-    return Sources(index, data.view.take(part_hidden, index), classes[index], np.array(far, dtype=np.int64), rectified)
+    return Sources(
+        index, data.view.take(part_rows, index, "hidden"), classes[index], np.array(far, dtype=np.int64), rectified
+    )
 
 
 def generate(
@@ -166,7 +251,7 @@ def generate(
     return Vectors(hidden, label, near, example, towards, step, predicted, confidence, violates)
 
 
-def inner_radius(clusters: Clusters, regions: Regions) -> NDArray[np.float64]:
+def inner_radius(clusters: Clusters, regions: Regions) -> Array:
     """Return the radius of each class (C,), less the rounding of float32; 0 or less if all examples are equal."""
     largest = np.abs(np.nan_to_num(clusters.centroid)).max(axis=1)
     reach = np.nan_to_num(clusters.reach)
@@ -175,16 +260,14 @@ def inner_radius(clusters: Clusters, regions: Regions) -> NDArray[np.float64]:
 
 def _to_centroid(
     hidden: NDArray[np.float32], clusters: Clusters, i: int, regions: Regions, rng: np.random.Generator
-) -> NDArray[np.float64]:
+) -> Array:
     """Draw steps (n,) that move examples (n, m) of class i within its radius."""
     away = np.linalg.norm(hidden - clusters.centroid[i], axis=1)
     least = np.clip(1 - inner_radius(clusters, regions)[i] / np.maximum(away, 1e-300), 0, 1)
     return least + (1 - least) * rng.random(len(hidden))
 
 
-def _move(
-    hidden: NDArray[np.float32], centroid: NDArray[np.float64], step: NDArray[np.float64], rectified: bool
-) -> NDArray[np.float32]:
+def _move(hidden: NDArray[np.float32], centroid: Array, step: Array, rectified: bool) -> NDArray[np.float32]:
     """Return x + t(c - x), not below 0 in a rectified layer."""
     found = (hidden + step[:, None] * (centroid - hidden)).astype(np.float32)
     return np.maximum(found, 0) if rectified else found
@@ -192,7 +275,7 @@ def _move(
 
 def _to_boundary(
     i: int, sources: Sources, judge: Judge, clusters: Clusters, regions: Regions, num: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
     """Draw sources of class i, each with its strongest other class and a step towards it into the region, (num,)."""
     own = rng.permutation(np.flatnonzero(sources.label == i))
     fits, towards = np.empty((0, len(STEPS)), dtype=bool), np.empty(0, dtype=np.int64)
@@ -230,12 +313,12 @@ def _fitting_steps(
 
 
 def _violations(
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
+    before: Array,
+    after: Array,
     label: NDArray[np.int64],
     towards: NDArray[np.int64],
     near_centroid: NDArray[np.bool_],
-    step: NDArray[np.float64],
+    step: Array,
 ) -> NDArray[np.bool_]:
     """Return which moves (n,) break a property, from the judge's probabilities (n, C) before and after."""
     rows, rise, wrong = np.arange(len(before)), after - before, before.argmax(axis=1)
@@ -258,7 +341,7 @@ def part_least_feature(part: Pool) -> float:
     return float(part.hidden.min())
 
 
-def part_confidence(part: Pool, judge: Judge) -> NDArray[np.float64]:
+def part_confidence(part: Pool, judge: Judge) -> Array:
     """Return the judge's confidence in each example of a part, (n,)."""
     assert part.hidden is not None
     found = [judge.probabilities(part.hidden[rows]).max(axis=1) for rows in blocks(part.size)]
@@ -288,7 +371,7 @@ class _Start(NamedTuple):
     kind: Literal["rest of the network", "last layer"]
     agreement: float  # of judge and model
     remarks: Sequence[str] = ()
-    cut: CutRun | None = None
+    cut: "CutRun | None" = None
 
 
 def generate_for(
@@ -342,7 +425,12 @@ def generate_for(
         sources = find_sources(start.data, start.judge, clusters, regions, rng)
         vectors = [generate(sources, start.judge, clusters, regions, *one, rng) for one in wanted]
         for made in vectors:  # before anything is written
-            _check_regions(int((~in_region(made, clusters, regions)).sum()), len(made.label))
+            outside = int((~in_region(made, clusters, regions)).sum())
+            if outside:
+                raise DataError(
+                    f"{outside} of {len(made.label)} vectors do not lie in their region, since the features of a class "
+                    "differ by hardly more than they are rounded; give a larger --radius"
+                )
         sets = [_write(store, one, made, start.cut) for one, made in zip(wanted, vectors, strict=True)]
         document = Generation(
             run=run.uri,
@@ -364,8 +452,23 @@ def generate_for(
     return document
 
 
+def why_not_cut(run: Run, source: Run | None) -> str | None:
+    """Return why a run's model cannot be cut and run on the pool of ``source``; None if it can."""
+    if run.spec.pool.holds_features:
+        return "its pool holds features, which the model does not run on"
+    if run.spec.model.factory is None:
+        return "its model is no torch module of a factory"
+    if source is None:
+        return "the reference is a table of features, which the model does not run on"
+    if source.spec.pool.holds_features:
+        return f"the pool of {source.uri} holds features, which the model does not run on"
+    return None if has_package("torch") else "torch is not installed here"
+
+
 def _cut(run: Run, source: Run, layer: str | None, num_classes: int, seed: int, stack: ExitStack) -> _Start:
     """Cut the model, and record its maps of examples of the source."""
+    from opacc_ray.extensions.characterize.cut_model import cut  # imports torch
+
     if source is not run:
         open_reference(source.uri, run, stack)  # refuses one with other classes
     part = stack.enter_context(cut(run, source, layer, seed))
@@ -390,7 +493,7 @@ def _stored(run: Run, reference: str | None, num_classes: int, seed: int, stack:
 
 
 def _pictures(
-    part: CutRun,
+    part: "CutRun",
     sets: Sequence[GeneratedSet],
     vectors: Sequence[Vectors],
     names: Sequence[str],
@@ -405,15 +508,7 @@ def _pictures(
     return draw_pictures(learned, list(zip(sets, vectors, strict=True)), names, store, seed)
 
 
-def _check_regions(outside: int, num: int) -> None:
-    if outside:
-        raise DataError(
-            f"{outside} of {num} vectors do not lie in their region, since the features of a class "
-            "differ by hardly more than they are rounded; give a larger --radius"
-        )
-
-
-def _write(store: Store, wanted: Wanted, made: Vectors, part: CutRun | None) -> GeneratedSet:
+def _write(store: Store, wanted: Wanted, made: Vectors, part: "CutRun | None") -> GeneratedSet:
     sink, content = io.BytesIO(), made._asdict()
     if part is not None:
         content["source"] = part.places[made.source]  # in the whole pool

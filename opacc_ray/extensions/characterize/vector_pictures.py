@@ -25,7 +25,7 @@ from torch import nn
 from opacc_ray.audit.progress import Progress
 from opacc_ray.errors import DataError
 from opacc_ray.extensions.characterize.characterization_documents import GeneratedSet, Pictures
-from opacc_ray.extensions.characterize.judge import Vectors
+from opacc_ray.extensions.characterize.generation import Vectors
 from opacc_ray.lake.store_uris import Store
 
 Images = NDArray[np.float32]  # (n, H, W, channels) in [0, 1]

@@ -11,7 +11,7 @@ import small_nets
 import torch
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extensions.characterize.cut_model import CutModel, CutNetwork, Wanted, check_cut
+from opacc_ray.extensions.characterize.cut_model import CutModel, CutNetwork, check_cut
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import Spec, parse_spec, plan_pool
 
@@ -132,7 +132,7 @@ def test_a_network_records_chosen_examples_judges_maps(tmp_path: Path) -> None:
     network = CutNetwork(spec, "second", str(tmp_path))
     shard = plan_pool(spec.pool, spec.extract).shards[0]
     rows = [9, 2, 3, 4, 10, 0]  # more than a batch
-    found = network.record(Wanted(spec.pool, shard, tuple(f"rows.npy:{row}" for row in rows)))
+    found = network.record((spec.pool, shard, tuple(f"rows.npy:{row}" for row in rows)))
     maps, output = by_hand(INPUTS[rows])
     assert np.array_equal(np.stack(found.arrays), IMAGES[rows])
     assert found.shape == (3, 6, 6)
@@ -141,4 +141,4 @@ def test_a_network_records_chosen_examples_judges_maps(tmp_path: Path) -> None:
     assert np.array_equal(found.inputs, INPUTS[[9]])
     assert network.rest((found.maps, found.inputs)) == pytest.approx(output, abs=1e-6)
     with pytest.raises(DataError, match=r"example 'rows\.npy:77' of .* cannot be read now; restore it"):
-        network.record(Wanted(spec.pool, shard, ("rows.npy:1", "rows.npy:77")))
+        network.record((spec.pool, shard, ("rows.npy:1", "rows.npy:77")))

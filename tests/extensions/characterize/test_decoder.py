@@ -9,7 +9,7 @@ from PIL import Image
 
 from opacc_ray.errors import DataError
 from opacc_ray.extensions.characterize import vector_pictures
-from opacc_ray.extensions.characterize.judge import Vectors
+from opacc_ray.extensions.characterize.generation import Vectors
 from opacc_ray.extensions.characterize.vector_pictures import (
     Decoded,
     _captions,

@@ -12,8 +12,16 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.characterize import generation
 from opacc_ray.extensions.characterize.classes import Clusters, Grouped, Regions, find_clusters
-from opacc_ray.extensions.characterize.generation import STEPS, Sources, Vectors, find_sources, generate, in_region
-from opacc_ray.extensions.characterize.judge import Head, find_head, shares_of
+from opacc_ray.extensions.characterize.generation import (
+    STEPS,
+    Head,
+    Sources,
+    Vectors,
+    find_head,
+    find_sources,
+    generate,
+    in_region,
+)
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
 
@@ -72,7 +80,9 @@ def test_dependent_neurons_share_their_weight_and_outputs_of_other_classes_are_n
 
 
 def test_probabilities_of_large_outputs_are_finite() -> None:
-    assert shares_of(np.array([[2000.0, 1000.0, 2000.0], [-9e3, -9e3, -8e3]])).tolist() == [[0.5, 0, 0.5], [0, 0, 1]]
+    head = Head(np.eye(3), np.zeros(3), 1.0)
+    found = head.probabilities(np.array([[2000.0, 1000.0, 2000.0], [-9e3, -9e3, -8e3]]))
+    assert found.tolist() == [[0.5, 0, 0.5], [0, 0, 1]]
 
 
 @pytest.mark.parametrize(("noise", "linear"), [(0.8e-3, True), (1.2e-3, False)])

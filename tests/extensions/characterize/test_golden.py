@@ -13,8 +13,7 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.extensions.characterize.classes import Grouped, Regions, find_clusters
-from opacc_ray.extensions.characterize.generation import find_sources, generate
-from opacc_ray.extensions.characterize.judge import find_head
+from opacc_ray.extensions.characterize.generation import find_head, find_sources, generate
 from opacc_ray.parts.view import view_of
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -18,9 +18,9 @@ from small_pictures import picture
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.cluster import placement
-from opacc_ray.extensions.characterize import generation as generation_module
-from opacc_ray.extensions.characterize import judge
-from opacc_ray.extensions.characterize.judge import choose_examples, why_not_cut
+from opacc_ray.extensions.characterize import cut_model, generation
+from opacc_ray.extensions.characterize.cut_model import choose_examples
+from opacc_ray.extensions.characterize.generation import why_not_cut
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -80,7 +80,7 @@ def test_the_models_own_layers_judge_whole_maps(
 ) -> None:
     run = make_run(tmp_path)
     capsys.readouterr()
-    monkeypatch.setattr(judge, "MOST_NUMBERS", 110 * 108 + 5)
+    monkeypatch.setattr(cut_model, "MOST_NUMBERS", 110 * 108 + 5)
     assert asked(run, "--pictures") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["head"], found["layer"], found["shape"]) == ("rest of the network", "second", [3, 6, 6])
@@ -152,7 +152,7 @@ def test_vectors_outside_of_their_region_are_not_written(
 ) -> None:
     run = make_run(tmp_path)
     capsys.readouterr()
-    monkeypatch.setattr(generation_module, "in_region", lambda made, *_: np.arange(len(made.label)) > 2)
+    monkeypatch.setattr(generation, "in_region", lambda made, *_: np.arange(len(made.label)) > 2)
     assert asked(run) == 5
     said = capsys.readouterr().err
     assert "3 of 40 vectors do not lie in their region" in said
@@ -160,7 +160,7 @@ def test_vectors_outside_of_their_region_are_not_written(
 
 
 def test_examples_are_chosen_at_random_and_named_by_their_shard() -> None:
-    assert (judge.MOST_EXAMPLES, judge.MOST_NUMBERS) == (6000, 2**27)  # docs/characterize.md
+    assert (cut_model.MOST_EXAMPLES, cut_model.MOST_NUMBERS) == (6000, 2**27)  # docs/characterize.md
 
     class Three:
         sizes = (3, 0, 5)
