@@ -18,8 +18,7 @@ from opacc_ray.estimation.sequential import interim_level
 from opacc_ray.extensions.fleet.accuracy_history import point_of
 from opacc_ray.extensions.fleet.alerts import Evidence, decided, rule_of
 from opacc_ray.extensions.fleet.exposition import output_metrics
-from opacc_ray.extensions.fleet.fleet_documents import Limit
-from opacc_ray.extensions.fleet.fleet_spec import AlertSpec
+from opacc_ray.extensions.fleet.fleet_spec import AlertSpec, Limit
 from opacc_ray.extensions.lakes.exported_tables import export_tables
 from opacc_ray.extensions.trackers.mlflow_report import metrics_of, settings_of
 from opacc_ray.labels.label_actions import import_labels

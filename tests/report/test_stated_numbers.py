@@ -7,7 +7,7 @@ from reported_run import label, write_run
 from stated_numbers import CAMERAS, slice_of, table, with_numbers
 
 from opacc_ray.audit import verbs
-from opacc_ray.extensions.fleet.run_fleet import worst_slice
+from opacc_ray.extensions.fleet.fleet_summary import worst_slice
 from opacc_ray.metrics.metric import AVERAGES, CLASS_METRICS
 from opacc_ray.report.facts import number
 from opacc_ray.report.gallery import Pictures

@@ -4,16 +4,18 @@ Runs of one name may be of different populations, since a filter or a list of cl
 population, and the points of one population are a series of their own.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from markupsafe import Markup
+from pydantic import Field
 
 from opacc_ray.audit.status import read_failure
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.estimation.intervals import clipped
-from opacc_ray.extensions.fleet.fleet_documents import AccuracyHistory, HistoryPoint
 from opacc_ray.lake.store_uris import open_store, write_object
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.registry import Registry
@@ -36,13 +38,54 @@ USUAL_OUTPUTS = ".", "audits"
 """Folders of runs if no output is given; `opacc run FILE.csv` writes to the second one."""
 
 
+class HistoryPoint(Part):
+    """Estimate of a run."""
+
+    run: str = Field(description="URI of the run")
+    made: str = Field(description="time at which the pool was listed: ISO 8601, UTC")
+    value: float = Field(description="estimate")
+    low: float = Field(description="lower end of the interval")
+    high: float = Field(description="upper end of the interval")
+    level: float = Field(gt=0, lt=1, description="confidence level")
+    n: int = Field(ge=0, description="number of draws that the estimate uses")
+    pool_size: int = Field(ge=0, description="number of examples in its population")
+    measure: str = Field(description="measure that is estimated: accuracy, or the score of a regression")
+    methods: list[str] = Field(description="sampling methods of the rounds, in order")
+    model: str | None = Field(description="digest of the model's weights; null if the spec names none")
+    pool: str = Field(description="digest of the pool's listing")
+    design_based: bool = Field(description="whether the interval holds by the sampling design alone")
+    population: Population = Field(description="population that it is for; points of one are a series over time")
+
+    @property
+    def time(self) -> float:
+        """Seconds since 1970 of ``made``."""
+        return datetime.fromisoformat(self.made).timestamp()
+
+
+class AccuracyHistory(Document):
+    """Estimates of the runs of an audit over time: the answer of `opacc history`."""
+
+    format: Literal["opacc-history/1"] = format_field("opacc-history/1")
+    name: str = Field(description="name of the audit")
+    source: str = Field(description="URI of the output that holds its runs, or of the tables of estimates")
+    number: str | None = Field(
+        default=None, description="the number of the points, such as f1@defect in camera=north; null: the result"
+    )
+    points: list[HistoryPoint] = Field(description="estimates of the runs, oldest first")
+    waiting: list[str] = Field(default=[], description="URIs of runs without an estimate yet")
+    failed: list[str] = Field(default=[], description="URIs of runs that failed before their first round")
+    without: list[str] = Field(default=[], description="URIs of runs whose estimate does not state the number")
+    unread: list[str] = Field(default=[], description="files that cannot be read")
+    picture: str | None = Field(default=None, description="URI of the picture; null: not requested")
+
+
 def history_of_runs(name: str, output: str | None = None, number: NumberName = RESULT) -> AccuracyHistory:
     """Return the last estimate of each run below an output; by default, the first usual output with such a run.
 
     ``number`` is the one to return of each estimate, by default the accuracy.
     """
     output, runs, unread = _find_runs(name, USUAL_OUTPUTS if output is None else (output,))
-    points, waiting, failed, without = list[HistoryPoint](), list[str](), list[str](), list[str]()
+    points, others = list[HistoryPoint](), defaultdict[str, Any](list, unread=unread)
     for run in runs:
         try:
             estimate = run.read_estimate()
@@ -50,13 +93,45 @@ def history_of_runs(name: str, output: str | None = None, number: NumberName = R
             unread.append(run.store.uri_of(ESTIMATE))
             continue
         if estimate is None:
-            (failed if read_failure(run) and not run.rounds() else waiting).append(run.uri)
+            others["failed" if read_failure(run) and not run.rounds() else "waiting"].append(run.uri)
         elif row := number.find(number_rows(estimate)):
             points.append(point_of(run, estimate, row))
         else:
-            without.append(run.uri)
-    rest: dict[str, Any] = {"waiting": waiting, "failed": failed, "without": without, "unread": unread}
-    return AccuracyHistory(name=name, source=open_store(output).uri, number=_named(number), points=points, **rest)
+            others["without"].append(run.uri)
+    return _history(name, open_store(output).uri, number, points, others)
+
+
+def history_in_tables(name: str, tables: str, number: NumberName = RESULT) -> AccuracyHistory:
+    """Return every estimate that `opacc export --to` wrote to tables, or another number of these.
+
+    ``tables`` is their URI, or the address of the Iceberg table. Raises DataError if there is none of that name.
+    """
+    uri, rows, unread = TABLES["estimates"](tables, name)
+    if not rows and not unread:
+        raise DataError(f"there is no estimate of {name!r} in {uri}; `opacc export RUN --to URI` adds them")
+    wanted = [row for row in rows if (row["metric"], row["sliced_by"], row["slice"]) == number]
+    having = {row["estimate"] for row in wanted}
+    without = {row["estimate"]: row["uri"] for row in rows if row["estimate"] not in having}
+    points = [
+        HistoryPoint(
+            run=row["uri"],
+            made=row["run_created"].isoformat(timespec="milliseconds"),
+            methods=list(dict.fromkeys(row["methods"].split(", "))),
+            model=row["model_digest"],
+            pool=row["pool_digest"],
+            population=row["stated_for"],
+            **_number(row, row["sliced_by"], row["measure"], row["pool_size"]),
+        )
+        for row in wanted
+    ]
+    return _history(name, uri, number, points, {"without": [*without.values()], "unread": unread})
+
+
+def _history(
+    name: str, source: str, number: NumberName, points: list[HistoryPoint], others: Mapping[str, Any]
+) -> AccuracyHistory:
+    named = None if number == RESULT else str(number)
+    return AccuracyHistory(name=name, source=source, number=named, points=points, **others)
 
 
 def _find_runs(name: str, outputs: Sequence[str]) -> tuple[str, list[Run], list[str]]:
@@ -74,17 +149,13 @@ def _find_runs(name: str, outputs: Sequence[str]) -> tuple[str, list[Run], list[
     )
 
 
-def _named(number: NumberName) -> str | None:
-    return None if number == RESULT else str(number)
-
-
 def point_of(run: Run, estimate: AccuracyEstimate, row: NumberRow | None = None) -> HistoryPoint:
     """Return a number of the estimate of a run, by default the accuracy, as a point of a history."""
     row = row or next(number_rows(estimate))
     return HistoryPoint(
         run=run.uri,
         made=run.header.created,
-        methods=list(dict.fromkeys(item.method for item in estimate.rounds)),
+        methods=list(dict.fromkeys(drawn.method for drawn in estimate.rounds)),
         model=run.header.model.sha256,
         pool=run.header.pool.digest,
         population=Population.of(run.spec),
@@ -102,39 +173,11 @@ def _number(row: Mapping[str, Any], by: str | None, measure: str, size: int) -> 
     }
 
 
-def history_in_tables(name: str, tables: str, number: NumberName = RESULT) -> AccuracyHistory:
-    """Return every estimate that `opacc export --to` wrote to tables, or another number of these.
-
-    ``tables`` is their URI, or the address of the Iceberg table. Raises DataError if there is none of that name.
-    """
-    uri, rows, unread = TABLES["estimates"](tables, name)
-    if not rows and not unread:
-        raise DataError(f"there is no estimate of {name!r} in {uri}; `opacc export RUN --to URI` adds them")
-    wanted = [row for row in rows if (row["metric"], row["sliced_by"], row["slice"]) == number]
-    having = {row["estimate"] for row in wanted}
-    without = {row["estimate"]: row["uri"] for row in rows if row["estimate"] not in having}
-    rest: dict[str, Any] = {"without": [*without.values()], "unread": unread}
-    return AccuracyHistory(name=name, source=uri, number=_named(number), points=[*map(_point, wanted)], **rest)
-
-
-def _point(row: Mapping[str, Any]) -> HistoryPoint:
-    """Return the point of a number in the table of estimates."""
-    return HistoryPoint(
-        run=row["uri"],
-        made=row["run_created"].isoformat(timespec="milliseconds"),
-        methods=list(dict.fromkeys(row["methods"].split(", "))),
-        model=row["model_digest"],
-        pool=row["pool_digest"],
-        population=row["stated_for"],
-        **_number(row, row["sliced_by"], row["measure"], row["pool_size"]),
-    )
-
-
 def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:
     """Return the points of each population, in order of first appearance."""
-    series: dict[str, list[HistoryPoint]] = {}
+    series = defaultdict[str, list[HistoryPoint]](list)
     for point in points:
-        series.setdefault(point.population.digest, []).append(point)
+        series[point.population.digest].append(point)
     return [*series.values()]
 
 

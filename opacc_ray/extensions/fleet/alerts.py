@@ -1,4 +1,4 @@
-"""Decide alerts, with a bound on the share of false ones, and remember them, like failures, while they last.
+"""Decide alerts, with a bound on the share of false ones.
 
 An alert asks whether the accuracy θ of an audit is at least a, or whether it dropped by at most d since the last audit:
 
@@ -19,50 +19,54 @@ The bound holds for one interim analysis of the labels of each run; a summary of
 With ``decided_by: sequence`` it holds for all interim analyses of a run at once: alerts are decided by confidence
 sequences (:mod:`opacc_ray.estimation.sequential`). A run of a later week belongs to a new summary with a bound
 of its own.
-
-Alerts and failures are firing or acknowledged until a summary no longer has them. The summary has them all. An
-acknowledgement is an object of its own in the fleet's folder, so that a summary and an acknowledgement at the same time
-never overwrite each other.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from hashlib import sha256
+from typing import Literal
 
-from opacc_ray.audit.accuracy import (
-    accuracy_to_state,
-    circumstances_of,
-    sample_of,
-    whenever_stopped,
-    whole_rounds,
-)
+from pydantic import Field
+
+from opacc_ray.audit import accuracy
 from opacc_ray.audit.comparison import difference_by
 from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, open_for_estimates, run_numbers
-from opacc_ray.errors import DataError, SpecError, shortened, shown
+from opacc_ray.documents import Part
+from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimation.intervals import Estimate, level_of_each
 from opacc_ray.estimation.model_comparison import independent_difference
 from opacc_ray.estimation.sequential import confidence_sequence
-from opacc_ray.extensions.fleet.fleet_documents import (
-    Acknowledgement,
-    AlertCheck,
-    AlertRule,
-    AuditFailure,
-    AuditSummary,
-    FleetSummary,
-    Limit,
-    OpenAlerts,
-    Problem,
-)
-from opacc_ray.extensions.fleet.fleet_spec import AlertLimits, AlertSpec
+from opacc_ray.extensions.fleet.fleet_spec import AlertLimits, AlertSpec, Limit
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, with_nonresponse
-from opacc_ray.lake.store import Store
-from opacc_ray.lake.store_uris import open_store
 from opacc_ray.metrics.metric import ACCURACY, Metric
-from opacc_ray.report.facts import difference, digits_for, ends, in_percent, level_text, number
-from opacc_ray.report.sentences import measure_of, metric_name, parts_name
 from opacc_ray.runs.run import Run
+
+
+class AlertCheck(Limit):
+    """Check of an alert limit, and the interval that decided it."""
+
+    slice: str | None = Field(
+        default=None, description="the slice whose interval has the lowest upper end; null: no slices, or undecided"
+    )
+    value: float | None = Field(default=None, description="the number, or the drop; null: undecided")
+    low: float | None = Field(default=None, description="lower end of the interval")
+    high: float | None = Field(default=None, description="upper end of the interval")
+    level: float = Field(gt=0, lt=1, description="confidence level of the interval, as in the rule")
+    raised: bool = Field(description="whether the whole interval is on the wrong side of the limit")
+    reason: str | None = Field(
+        description="why the check is undecided, or assumptions in addition to the sampling design"
+    )
+
+
+class AlertRule(Part):
+    """When alerts are raised, and the bound on false ones."""
+
+    limits: list[Limit] = Field(description="limits of audits without their own")
+    false_alarms: float = Field(description="maximum share of summaries with a false alert")
+    decided_by: Literal["interval", "sequence"] = Field(description="kind of interval that decides")
+    questions: int = Field(ge=1, description="number of checks of all audits; each gets an equal share of false_alarms")
+    level: float = Field(gt=0, lt=1, description="confidence level of each check: 1 - false_alarms / questions")
+    guarantee: str = Field(description="error bound in words")
 
 
 @dataclass(frozen=True)
@@ -75,21 +79,16 @@ class Evidence:
     @classmethod
     def of(cls, run: Run) -> "Evidence | None":
         """Read the whole rounds of a run; None without labels. Raise LabelError for labels in conflict."""
-        known = having_labels(whole_rounds(read_rounds(run)))
-        return cls(run, known) if known else None
-
-    @property
-    def measure(self) -> str:
-        return self.rounds[0].measure
+        labelled = having_labels(accuracy.whole_rounds(read_rounds(run)))
+        return cls(run, labelled) if labelled else None
 
     def number(self, name: str, level: float) -> Estimate:
         """Return the accuracy as it is stated, or a metric of the pool."""
         if name == ACCURACY:
-            return accuracy_to_state(self.run, self.rounds, self.rounds, level).estimate
+            return accuracy.accuracy_to_state(self.run, self.rounds, self.rounds, level).estimate
         metric = checked_metric(name, class_names(self.run))
         with self.numbers(metrics=[metric]) as numbers:
-            found = numbers.metric(metric, level)
-        return with_nonresponse(found, self.rounds)
+            return with_nonresponse(numbers.metric(metric, level), self.rounds)
 
     def lowest_slice(self, by: str, level: float) -> tuple[Estimate, str]:
         """Return the accuracy of the slice whose interval has the lowest upper end, and its name.
@@ -98,41 +97,40 @@ class Evidence:
         """
         with self.numbers(by) as numbers:
             each = level_of_each(level, len(numbers.numbers.pool.slicings[by].names))
-            found = numbers.numbers.by(Metric(ACCURACY), by, each)
-        name = min(found, key=lambda name: found[name].high)
-        return with_nonresponse(found[name], self.rounds), name
+            accuracies = numbers.numbers.by(Metric(ACCURACY), by, each)
+        name = min(accuracies, key=lambda name: accuracies[name].high)
+        return with_nonresponse(accuracies[name], self.rounds), name
 
     @contextmanager
     def numbers(self, *by: str, metrics: Sequence[Metric] = ()) -> Iterator[RunNumbers]:
         """Open the numbers of the run, with some of its slicings."""
-        with open_for_estimates(self.run, [item.known for item in self.rounds]) as view:
+        with open_for_estimates(self.run, [labelled.known for labelled in self.rounds]) as view:
             slicings = {name: view.slicing(name) for name in by}
             yield run_numbers(self.run, self.rounds, self.rounds, view, slicings, metrics)
 
     def sequence(self, level: float) -> Estimate:
         """Return the accuracy with an interval that is valid at any time."""
-        found = with_nonresponse(confidence_sequence(sample_of(self.rounds), level), self.rounds)
-        return whenever_stopped(circumstances_of(self.run, self.rounds, level), found)
+        estimate = with_nonresponse(confidence_sequence(accuracy.sample_of(self.rounds), level), self.rounds)
+        return accuracy.whenever_stopped(accuracy.circumstances_of(self.run, self.rounds, level), estimate)
 
     def change(self, before: "Evidence", level: float, name: str = ACCURACY) -> Estimate:
         """Return the change of a number from an earlier run: paired on one pool, else from two independent samples."""
-        if self._shares_examples(before):
+        if self._pool[0] and self._pool == before._pool:
             with suppress(DataError, SpecError):  # other classes, or examples or features that are gone
-                found = difference_by(self.run, before.run, self.rounds, level, name)
-                return with_nonresponse(found, self.rounds)
+                return with_nonresponse(difference_by(self.run, before.run, self.rounds, level, name), self.rounds)
         return independent_difference(self.number(name, level), before.number(name, level))
 
     def change_at_any_time(self, before: "Evidence", level: float) -> Estimate:
         """Return the change with an interval valid at any time; each sequence has half of the error."""
-        own, other = (item.sequence((1 + level) / 2) for item in (self, before))
-        found = independent_difference(own, other)
-        low, high = max(own.low - other.high, -1.0), min(own.high - other.low, 1.0)
-        return replace(found, low=low, high=high, level=level, method=f"difference of two: {own.method}")
+        now, then = (evidence.sequence((1 + level) / 2) for evidence in (self, before))
+        change = independent_difference(now, then)
+        low, high = max(now.low - then.high, -1.0), min(now.high - then.low, 1.0)
+        return replace(change, low=low, high=high, level=level, method=f"difference of two: {now.method}")
 
-    def _shares_examples(self, before: "Evidence") -> bool:
-        digest, other = self.run.header.pool.digest, before.run.header.pool.digest
-        own_size, size = (item.rounds[0].selection.pool_size for item in (self, before))
-        return bool(digest) and digest == other and own_size == size
+    @property
+    def _pool(self) -> tuple[str, int]:
+        """Digest and size of the pool."""
+        return self.run.header.pool.digest, self.rounds[0].selection.pool_size
 
 
 def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
@@ -155,35 +153,37 @@ def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
     )
 
 
-def checks_of(rule: AlertRule, limits: AlertLimits, now: Evidence | None, before: Evidence | None) -> list[AlertCheck]:
-    """Check the alerts of an audit, from the labels of its last run and of the one before."""
-    return [decided(rule, limit, *_asked(rule, limit, now, before)) for limit in limits.all()]
+def checks_of(
+    rule: AlertRule | None, limits: AlertLimits, now: Evidence | None, before: Evidence | None
+) -> list[AlertCheck]:
+    """Check the alerts of an audit, from the labels of its last run and of the one before; no rule, no limits."""
+    return [] if rule is None else [_checked(rule, limit, now, before) for limit in limits.all()]
 
 
-def _asked(
-    rule: AlertRule, limit: Limit, now: Evidence | None, before: Evidence | None
-) -> tuple[Estimate | None, str | None]:
-    """Return the number or the change that a limit is about, and its slice; None where labels are missing."""
-    by_sequence, level, of = rule.decided_by == "sequence", rule.level, limit.of
+def _checked(rule: AlertRule, limit: Limit, now: Evidence | None, before: Evidence | None) -> AlertCheck:
+    by_sequence, level = rule.decided_by == "sequence", rule.level
+    number: Estimate | None = None
+    name: str | None = None
     if now is None:
-        return None, None
-    if limit.kind == "max_drop":
-        if before is None:
-            return None, None
-        return (now.change_at_any_time(before, level) if by_sequence else now.change(before, level, of)), None
+        return decided(rule, limit, None)
     if limit.kind == "min_slices":
-        return now.lowest_slice(of, level)
-    return (now.sequence(level) if by_sequence else now.number(of, level)), None
+        number, name = now.lowest_slice(limit.of, level)
+    elif limit.kind == "min":
+        number = now.sequence(level) if by_sequence else now.number(limit.of, level)
+    elif before is not None:
+        number = now.change_at_any_time(before, level) if by_sequence else now.change(before, level, limit.of)
+    return decided(rule, limit, number, name)
 
 
-def decided(rule: AlertRule, limit: Limit, found: Estimate | None, slice_name: str | None = None) -> AlertCheck:
+def decided(rule: AlertRule, limit: Limit, estimate: Estimate | None, slice_name: str | None = None) -> AlertCheck:
     """Check whether a number is below its limit, or a change is a drop by more than its limit; None: undecided."""
-    if found is None:
+    is_drop = limit.kind == "max_drop"
+    if estimate is None:
         reason = "no round is fully labelled yet"
-        if limit.kind == "max_drop":
+        if is_drop:
             reason = "there are no two runs of one population with a fully labelled round"
         return AlertCheck(**limit.model_dump(), level=rule.level, raised=False, reason=reason)
-    is_drop, value, low, high = limit.kind == "max_drop", found.value, found.low, found.high
+    value, low, high = estimate.value, estimate.low, estimate.high
     if is_drop:
         value, low, high = -value, -high, -low
     return AlertCheck(
@@ -194,131 +194,5 @@ def decided(rule: AlertRule, limit: Limit, found: Estimate | None, slice_name: s
         high=high,
         level=rule.level,
         raised=low > limit.limit if is_drop else high < limit.limit,
-        reason=found.reason,
+        reason=estimate.reason,
     )
-
-
-# -- sentences -----------------------------------------------------------------------------------------------
-
-
-def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
-    """Return a raised alert as one sentence."""
-    measure = measure_of(ACCURACY if check.slice else check.of, audit.last.measure if audit.last else ACCURACY)
-    if check.low is None or check.high is None:
-        what = "alarm of its whole life" if check.kind == "watch" else f"alert {check.name}"
-        return f"{audit.name}: the {what} stays raised, because it cannot be decided: {check.reason}."
-    if check.kind == "watch" and audit.watch:
-        return (
-            f"{audit.name}: the accuracy has dropped by more than the {percent_text(check.limit)} allowed since "
-            f"{audit.watch.reference}; the window {audit.watch.alarm} raised the alarm of its whole life."
-        )
-    digits, confidence = digits_for(check.low, check.high), f"at {level_text(check.level)} confidence"
-    if check.kind != "max_drop":
-        between = f"{ends(check.low, check.high, measure, digits)}{' %' * in_percent(measure)}"
-        allowed = number(check.limit, measure, digits)
-        return f"{audit.name}: the {_subject(check)} is {between} {confidence}, below {allowed}."
-    low, high, limit = (
-        difference(end, measure, digits).removeprefix("+") for end in (check.low, check.high, check.limit)
-    )
-    points = " points" * in_percent(measure)
-    return (
-        f"{audit.name}: the {_subject(check)} dropped by {low} to {high}{points} {confidence}, "
-        f"more than the {limit} allowed."
-    )
-
-
-def _subject(check: AlertCheck) -> str:
-    """Return what a check is about."""
-    return f"accuracy in {check.slice} ({parts_name(check.of)})" if check.slice else metric_name(check.of)
-
-
-def percent_text(limit: float) -> str:
-    """Format a limit as it was written: 0.925 -> 92.5 %."""
-    return f"{100 * limit:g} %"
-
-
-FLEETS, SUMMARY, ACKNOWLEDGED = "fleets/", "summary.json", "acknowledged/"
-
-
-def last_summary(folder: Store) -> FleetSummary | None:
-    """Read the last summary of a fleet; None without one."""
-    data = folder.read_if_there(SUMMARY)
-    return None if data is None else FleetSummary.from_bytes(data, folder.uri_of(SUMMARY))
-
-
-def problems_of(summary: FleetSummary) -> list[Problem]:
-    """Return the alerts, then the failures, of the audits of a summary."""
-    fleet, made = summary.name, summary.made
-    alerts = [
-        Problem(
-            fleet=fleet,
-            audit=audit.name,
-            alert=f"{audit.name} {check.name}",
-            text=alert_text(audit, check),
-            since=made,
-            check=check,
-        )
-        for audit in summary.audits
-        for check in audit.alerts
-        if check.raised
-    ]
-    return alerts + [failure_of(fleet, audit.name, audit.failure) for audit in summary.audits if audit.failure]
-
-
-def with_problems(folder: Store, summary: FleetSummary, before: FleetSummary | None) -> FleetSummary:
-    """Return a summary with all that is wrong, since when, and who knows of it; forget who knew of what is over."""
-    since = {item.alert: item.since for item in (before.problems if before else ())}
-    problems = [item.model_copy(update={"since": since.get(item.alert, item.since)}) for item in problems_of(summary)]
-    places = {_place(item.alert) for item in problems}
-    for entry in folder.list(ACKNOWLEDGED):
-        if entry.key not in places:
-            folder.delete(entry.key)
-    return summary.model_copy(update={"problems": _acknowledged(folder, problems)})
-
-
-def failure_of(fleet: str, name: str, failure: AuditFailure) -> Problem:
-    """Return the failure of an audit, or of a fleet, as a problem."""
-    text = f"{name} failed: {shortened(failure.error, 600)}"
-    return Problem(fleet=fleet, audit=name, alert=f"{name} failure", text=text, since=failure.at, failure=failure)
-
-
-def open_alerts(output: str) -> OpenAlerts:
-    """Return the alerts and failures of all fleets of an output; raises DataError if there is no fleet."""
-    store, alerts, unknown = open_store(output), list[Problem](), list[str]()
-    names = sorted({entry.key.split("/")[1] for entry in store.list(FLEETS)})
-    if not names:
-        raise DataError(f"{store.uri} has no fleet; give the `output` of a fleet")
-    for name in names:
-        folder = store.store(f"{FLEETS}{name}")
-        if summary := last_summary(folder):
-            alerts += _acknowledged(folder, summary.problems)
-            unknown += [item.name for item in summary.audits if item.last is None and item.failure is None]
-    return OpenAlerts(output=store.uri, fleets=names, alerts=alerts, unknown=unknown)
-
-
-def acknowledge(output: str, audit: str, by: str, note: str | None = None) -> OpenAlerts:
-    """Acknowledge all that is wrong with an audit; returns it. Raises SpecError if nothing is."""
-    found = open_alerts(output)
-    problems = [item for item in found.alerts if audit in (item.audit, item.alert)]
-    if not problems:
-        wrong = ", ".join(dict.fromkeys(item.audit for item in found.alerts)) or "no audit"
-        raise SpecError(f"nothing is wrong with an audit {shown(audit)} in {found.output}; {wrong} has an alert")
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    alerts = list[Problem]()
-    for item in problems:
-        ack = Acknowledgement(alert=item.alert, by=by, at=at, note=note)
-        open_store(output).store(f"{FLEETS}{item.fleet}").write(_place(item.alert), ack.to_bytes())
-        alerts.append(item.model_copy(update={"acknowledged": ack}))
-    return found.model_copy(update={"alerts": alerts})
-
-
-def _acknowledged(folder: Store, problems: Sequence[Problem]) -> list[Problem]:
-    """Return problems, each with who knows of it."""
-    keys = [entry.key for entry in folder.list(ACKNOWLEDGED)]
-    acknowledgements = [Acknowledgement.from_bytes(folder.read(key), folder.uri_of(key)) for key in keys]
-    by_alert = {ack.alert: ack for ack in acknowledgements}
-    return [item.model_copy(update={"acknowledged": by_alert.get(item.alert)}) for item in problems]
-
-
-def _place(alert: str) -> str:
-    return f"{ACKNOWLEDGED}{sha256(alert.encode()).hexdigest()[:16]}.json"

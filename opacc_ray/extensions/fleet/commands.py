@@ -13,8 +13,10 @@ from opacc_ray.cli.terminal import say
 from opacc_ray.errors import AlertError, DataError, counted, shown
 
 if TYPE_CHECKING:
-    from opacc_ray.extensions.fleet.fleet_documents import AccuracyHistory, OpenAlerts, WatchedAudit
+    from opacc_ray.extensions.fleet.accuracy_history import AccuracyHistory
+    from opacc_ray.extensions.fleet.fleet_summary import OpenAlerts
     from opacc_ray.extensions.fleet.run_fleet import Written
+    from opacc_ray.extensions.fleet.watched_audit import WatchedAudit
     from opacc_ray.report.facts import Line
 
 
@@ -56,7 +58,7 @@ def fleet_text(written: "Written") -> "list[Line]":
 @click.argument("output", metavar="OUTPUT")
 def list_alerts(output: str) -> Answer:
     """List the alerts and failures of the fleets of an output: firing or acknowledged."""
-    from opacc_ray.extensions.fleet.alerts import open_alerts
+    from opacc_ray.extensions.fleet.fleet_summary import open_alerts
 
     found = open_alerts(output)
     return Answer(found, alerts_text(found))
@@ -69,7 +71,7 @@ def list_alerts(output: str) -> Answer:
 @click.option("--note", metavar="TEXT", help="What is done about it.")
 def acknowledge(output: str, audit: str, name: str, note: str | None) -> Answer:
     """Acknowledge what is wrong with an audit; it is not sent again until it is over."""
-    from opacc_ray.extensions.fleet.alerts import acknowledge as acknowledge_alerts
+    from opacc_ray.extensions.fleet.fleet_summary import acknowledge as acknowledge_alerts
 
     found = acknowledge_alerts(output, audit, name, note)
     return Answer(found, alerts_text(found))

@@ -19,9 +19,8 @@ from pydantic import Field
 from opacc_ray.audit.status import status
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, OpaccError, SpecError
-from opacc_ray.extensions.fleet.alerts import FLEETS, open_alerts
-from opacc_ray.extensions.fleet.fleet_documents import AuditOutcome
-from opacc_ray.extensions.fleet.queue import is_silent
+from opacc_ray.extensions.fleet.fleet_summary import FLEETS, open_alerts
+from opacc_ray.extensions.fleet.queue import AuditOutcome
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.packages import require
 from opacc_ray.runs.run import HEADER, Run
@@ -153,7 +152,7 @@ def _of_fleets(store: Store) -> Iterator[MetricSample]:
             yield from _samples(
                 {"fleet": fleet, "audit": outcome.audit},
                 {
-                    "opacc_audit_failed": float(outcome.failure is not None or is_silent(outcome)),
+                    "opacc_audit_failed": float(outcome.failure is not None or outcome.is_silent),
                     "opacc_audit_seen_timestamp_seconds": _seconds(outcome.attempt.seen),
                 },
             )

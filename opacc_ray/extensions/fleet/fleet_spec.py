@@ -19,14 +19,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from opacc_ray.documents import Section
+from opacc_ray.documents import Part, Section
 from opacc_ray.errors import SpecError, meant, shown
-from opacc_ray.extensions.fleet.fleet_documents import Limit, LimitKey
+from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.metrics.scores import SCORES
 from opacc_ray.spec import Spec, parse_spec, read_yaml, validated
@@ -37,7 +38,22 @@ log = logging.getLogger(__name__)
 Least = Annotated[float, Field(gt=0, lt=1)]
 Most = Annotated[float, Field(ge=0, lt=1)]
 
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+LimitKey = Literal["min", "max_drop", "min_slices"]
+
+
+class Limit(Part):
+    """A limit of an audit."""
+
+    kind: LimitKey | Literal["watch"] = Field(description="key of the limit in the spec")
+    limit: float = Field(description="minimum accuracy or metric, or maximum drop, or tolerance of a watch")
+    of: str = Field(
+        default=ACCURACY, description="accuracy, another metric, or the slices whose accuracies are checked"
+    )
+
+    @property
+    def name(self) -> str:
+        """What no other limit of an audit has."""
+        return f"{self.kind} {self.of}"
 
 
 class AlertLimits(Section):
@@ -58,24 +74,23 @@ class AlertLimits(Section):
 
     @field_validator("min", "max_drop")
     @classmethod
-    def _names_metrics(cls, given: dict[str, float | None] | None, info: ValidationInfo) -> Any:
-        texts = metric_texts(list(given or ()))
+    def _names_metrics(cls, limits: dict[str, float | None] | None, info: ValidationInfo) -> Any:
+        texts = metric_texts(list(limits or ()))
         if info.field_name == "max_drop" and (lower := [text for text in texts if text in SCORES]):
             raise ValueError(f"{lower[0]} is better the lower it is, so a drop is no alarm; remove it")
-        return given and dict(zip(texts, given.values(), strict=True))
+        return limits and dict(zip(texts, limits.values(), strict=True))
 
-    def changed_by(self, own: "AlertLimits | None") -> "AlertLimits":
-        """Return these limits, replaced by those that ``own`` names."""
-        named = own.model_dump(include=own.model_fields_set) if own else {}
+    def changed_by(self, other: "AlertLimits | None") -> "AlertLimits":
+        """Return these limits, replaced by those that the other one names."""
+        named = other.model_dump(include=other.model_fields_set) if other else {}
         return AlertLimits(**_merged(self.model_dump(include=set(AlertLimits.model_fields)), named))
 
     def all(self) -> list[Limit]:
         """Return every limit, in the order of the keys."""
-        by_key = [(key, getattr(self, key) or {}) for key in get_args(LimitKey)]
         return [
             Limit(kind=key, limit=limit, of=of)
-            for key, limits in by_key
-            for of, limit in limits.items()
+            for key in get_args(LimitKey)
+            for of, limit in (getattr(self, key) or {}).items()
             if limit is not None
         ]
 
@@ -84,11 +99,14 @@ class AlertLimits(Section):
         for key in ("min", "max_drop"):
             metrics = [text for text in getattr(self, key) or () if text != ACCURACY]
             check_metrics(metrics, spec.model, f"{place}: alerts.{key}")
-        slices = spec.pool.slice_names
         for by in self.min_slices or ():
-            if by not in slices:
-                known = f"there are {', '.join(slices)}" if slices else "the pool has none"
-                raise SpecError(f"{place}: alerts.min_slices: {shown(by)} is not in pool.slices; {known}; add it there")
+            _check_slices(by, spec, f"{place}: alerts.min_slices")
+
+
+def _check_slices(by: str, spec: Spec, place: str) -> None:
+    if by not in (slices := spec.pool.slice_names):
+        names = f"there are {', '.join(slices)}" if slices else "the pool has none"
+        raise SpecError(f"{place}: {shown(by)} is not in pool.slices; {names}; add it there")
 
 
 class AlertSpec(AlertLimits):
@@ -182,7 +200,7 @@ class FleetSpec(Section):
     @field_validator("name")
     @classmethod
     def _fits_a_path(cls, value: str) -> str:
-        if not re.fullmatch(_NAME, value):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
             raise ValueError("use letters, digits, '.', '_' and '-'; names of audits begin with it")
         return value
 
@@ -193,15 +211,12 @@ class FleetSpec(Section):
         if not self.audits and not (self.models and self.pools):
             missing = "models" if not self.models else "pools"
             raise SpecError(f"key {missing!r} is missing; add models and pools; every pair is an audit")
-        return self
-
-    @model_validator(mode="after")
-    def _overrides_what_is_there(self) -> "FleetSpec":
-        for place, item in enumerate(self.overrides):
-            for kind, named, known in (("models", item.models, self.models), ("pools", item.pools, self.pools)):
-                strange = next((name for name in named or () if name not in known), None)
+        for place, override in enumerate(self.overrides):
+            for kind, names in (("models", override.models), ("pools", override.pools)):
+                choices = getattr(self, kind)
+                strange = next((name for name in names or () if name not in choices), None)
                 if strange is not None:
-                    hint = meant(strange, known, f"there are {', '.join(known)}")
+                    hint = meant(strange, choices, f"there are {', '.join(choices)}")
                     raise SpecError(f"overrides.{place}.{kind}: {strange!r} is not one of the fleet's {kind}; {hint}")
         return self
 
@@ -209,12 +224,14 @@ class FleetSpec(Section):
 class FleetAudit(NamedTuple):
     """One audit of a fleet."""
 
-    name: str
     spec: Spec
+    limits: AlertLimits
     model: str | None = None  # as the fleet names it; None in a list of audits
     pool: str | None = None
-    limits: AlertLimits = AlertLimits()
-    watch: WatchSpec | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
 
 
 class Fleet(NamedTuple):
@@ -225,9 +242,14 @@ class Fleet(NamedTuple):
 
     @property
     def alerts(self) -> AlertSpec | None:
-        """Return how alerts are decided; None if no audit has limits."""
-        asks = any(item.limits.all() for item in self.audits)
-        return (self.spec.alerts or AlertSpec()) if asks else None
+        """How alerts are decided; None if no audit has limits."""
+        has_limits = any(audit.limits.all() for audit in self.audits)
+        return (self.spec.alerts or AlertSpec()) if has_limits else None
+
+    @property
+    def folder(self) -> Store:
+        """The folder of its summary."""
+        return open_store(join(self.spec.output, "fleets", self.spec.name))
 
 
 def load_fleet(path: str | Path) -> Fleet:
@@ -240,33 +262,26 @@ def parse_fleet(content: Any, source: str) -> Fleet:
     if content is None:
         raise SpecError(f"{source} is empty; docs/fleet.md has an example")
     spec = validated(FleetSpec, content, source)
-    made = _pairs(spec, source) if spec.models else _listed(spec, source)
-    audits = tuple(item._replace(watch=spec.watch) for item in made)
-    twice = [name for name, count in Counter(item.name for item in audits).items() if count > 1]
+    fleet = Fleet(spec, tuple(_pairs(spec, source) if spec.models else _listed(spec, source)))
+    twice = [name for name, count in Counter(audit.name for audit in fleet.audits).items() if count > 1]
     if twice:
         raise SpecError(f"{source}: two audits have the name {twice[0]!r}; give each one its own name")
-    fleet = Fleet(spec, audits)
     if spec.alerts is not None and fleet.alerts is None and not spec.alerts.receivers:
         raise SpecError(
             f"{source}: alerts: give min, max_drop or min_slices, for the fleet or for some of its audits, or `to`"
         )
-    _warn_of_same_predictions(audits, source)
-    for item in audits:
-        _check_limits(fleet, item, source)
-        by = spec.watch.by if spec.watch else None
-        if by is not None and by not in item.spec.pool.slice_names:
-            raise SpecError(
-                f"{source}, audit {shown(item.name)}: watch.by: {shown(by)} is not in pool.slices; add it there"
-            )
+    _warn_of_same_predictions(fleet.audits, source)
+    for audit in fleet.audits:
+        _check_audit(fleet, audit, f"{source}, audit {shown(audit.name)}")
     return fleet
 
 
 def _warn_of_same_predictions(audits: Iterable[FleetAudit], source: str) -> None:
     """Warn of models that read one table of predictions: their audits would ask people for the same labels."""
     readers = defaultdict[tuple[str | None, str], list[str]](list)
-    for item in audits:
-        if item.model is not None and item.spec.pool.holds_features:
-            readers[item.pool, item.spec.pool.model_dump_json()].append(item.model)
+    for audit in audits:
+        if audit.model is not None and audit.spec.pool.holds_features:
+            readers[audit.pool, audit.spec.pool.model_dump_json()].append(audit.model)
     same = [f"{' and '.join(models)} on {pool}" for (pool, _), models in readers.items() if len(models) > 1]
     if same:
         log.warning(
@@ -276,8 +291,8 @@ def _warn_of_same_predictions(audits: Iterable[FleetAudit], source: str) -> None
         )
 
 
-def _check_limits(fleet: Fleet, audit: FleetAudit, source: str) -> None:
-    place = f"{source}, audit {shown(audit.name)}"
+def _check_audit(fleet: Fleet, audit: FleetAudit, place: str) -> None:
+    """Raise SpecError for limits or a watch that an audit cannot have."""
     audit.limits.check(audit.spec, place)
     beyond = next((limit for limit in audit.limits.all() if limit.of != ACCURACY), None)
     if beyond and fleet.alerts is not None and fleet.alerts.decided_by == "sequence":
@@ -285,29 +300,30 @@ def _check_limits(fleet: Fleet, audit: FleetAudit, source: str) -> None:
             f"{place}: alerts.{beyond.kind}: only the accuracy has an interval that is valid at any time; remove "
             f"{shown(beyond.of)}, or set decided_by: interval"
         )
+    if fleet.spec.watch and fleet.spec.watch.by is not None:
+        _check_slices(fleet.spec.watch.by, audit.spec, f"{place}: watch.by")
 
 
 def _pairs(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:
     """Yield an audit for every model on every pool."""
-    for model, pool in ((model, pool) for model in fleet.models for pool in fleet.pools):
+    for model, pool in product(fleet.models, fleet.pools):
         content = _merged(fleet.spec, {"model": {"name": model} | fleet.models[model], "pool": fleet.pools[pool]})
         limits = _limits_of(fleet)
-        for item in fleet.overrides:
-            if item.is_for(model, pool):
-                content, limits = _merged(content, item.spec), limits.changed_by(item.alerts)
-        place = f"{source}, audit {model} × {pool}"
-        spec = _spec(fleet, content | {"name": f"{fleet.name}-{model}-{pool}"}, place)
-        yield FleetAudit(spec.name, spec, model, pool, limits)
+        for override in fleet.overrides:
+            if override.is_for(model, pool):
+                content, limits = _merged(content, override.spec), limits.changed_by(override.alerts)
+        content["name"] = f"{fleet.name}-{model}-{pool}"
+        yield FleetAudit(_spec(fleet, content, f"{source}, audit {model} × {pool}"), limits, model, pool)
 
 
 def _listed(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:
-    for number, own in enumerate(fleet.audits, start=1):
-        name = own.get("name")
+    for number, content in enumerate(fleet.audits, start=1):
+        name, limits = content.get("name"), None
         place = f"{source}, audit {shown(name) if name else number}"
-        asked = own.get("alerts")
-        limits = None if asked is None else validated(AlertLimits, asked, f"{place}: alerts")
-        spec = _spec(fleet, _merged(fleet.spec, {key: own[key] for key in own if key != "alerts"}), place)
-        yield FleetAudit(spec.name, spec, limits=_limits_of(fleet).changed_by(limits))
+        if content.get("alerts") is not None:
+            limits = validated(AlertLimits, content["alerts"], f"{place}: alerts")
+        rest = {key: value for key, value in content.items() if key != "alerts"}
+        yield FleetAudit(_spec(fleet, _merged(fleet.spec, rest), place), _limits_of(fleet).changed_by(limits))
 
 
 def _limits_of(fleet: FleetSpec) -> AlertLimits:
@@ -321,10 +337,12 @@ def _spec(fleet: FleetSpec, content: dict[str, Any], place: str) -> Spec:
     return parse_spec(content | {"output": fleet.output}, place)
 
 
-def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge two mappings section by section; the second one wins."""
-    found = dict(base)
-    for key, value in own.items():
-        known = found.get(key)
-        found[key] = _merged(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
-    return found
+    result = dict(base)
+    for key, value in changes.items():
+        section = result.get(key)
+        if isinstance(section, Mapping) and isinstance(value, Mapping):
+            value = _merged(section, value)
+        result[key] = value
+    return result

@@ -11,24 +11,25 @@ outcome is written again each minute. One that was not written for ten minutes b
 which is a failure. The last failure of an audit is kept until an attempt succeeds.
 """
 
-import contextlib
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
+
+from pydantic import Field
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.progress import Progress
 from opacc_ray.audit.stages import Stage
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import ClusterError, DataError, OpaccError, shortened
-from opacc_ray.extensions.fleet.fleet_documents import Attempt, AttemptState, AuditFailure, AuditOutcome
-from opacc_ray.extensions.fleet.fleet_spec import FleetAudit
+from opacc_ray.extensions.fleet.fleet_spec import Fleet, FleetAudit
 from opacc_ray.extensions.fleet.watched_audit import labels_for_next
 from opacc_ray.lake.store import Store
 from opacc_ray.runs.run import Run
@@ -39,7 +40,6 @@ log = logging.getLogger(__name__)
 WAKE = 0.5
 """Seconds between two checks whether the work is to end."""
 
-
 BEAT = 60.0
 """Seconds after which the outcome of an audit that runs is written again."""
 
@@ -47,48 +47,48 @@ SILENT = 600.0
 """Seconds after which one that was not written belongs to a process that was killed."""
 
 
-class _Claim(NamedTuple):
-    """The resources that an audit needs while it extracts."""
+class AuditFailure(Part):
+    """An audit that failed."""
 
-    folders: frozenset[str]  # that it may write
-    whole_cluster: bool
-
-    @classmethod
-    def of(cls, stages: Sequence[Stage]) -> Self:
-        uses_actors = any(not stage.job.source.holds_features for stage in stages)
-        is_open = stages[-1].job.spec.extract.actors == "auto"
-        return cls(frozenset(stage.job.target.uri for stage in stages), uses_actors and is_open)
-
-    def conflicts(self, other: "_Claim") -> bool:
-        return self.whole_cluster or other.whole_cluster or not self.folders.isdisjoint(other.folders)
+    error: str = Field(description="error in one sentence")
+    exit_code: int = Field(ge=1, description="exit code of `opacc run` for this error")
+    at: str = Field(description="time of the failure: ISO 8601, UTC")
 
 
-class Turns:
-    """Lets audits extract at the same time if they share no resource.
+AttemptState = Literal["running", "succeeded", "failed", "interrupted"]
 
-    ``check`` is called while one waits, and raises if the work is to end.
-    """
 
-    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
-        self._check = check
-        self._changed = threading.Condition()
-        self._held: list[_Claim] = []
+class Attempt(Part):
+    """Last attempt of a fleet to run an audit."""
 
-    @contextmanager
-    def turn(self, stages: Sequence[Stage]) -> Iterator[None]:
-        """Wait until an audit with these stages may extract; hold its resources during the block."""
-        claim = _Claim.of(stages)
-        with self._changed:
-            while any(claim.conflicts(other) for other in self._held):
-                self._check()
-                self._changed.wait(WAKE)
-            self._held.append(claim)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._held.remove(claim)
-                self._changed.notify_all()
+    state: AttemptState = Field(description="state of the attempt")
+    began: str = Field(description="start time: ISO 8601, UTC")
+    seen: str = Field(description="end time; for a running attempt, time of its last sign of life")
+
+
+class AuditOutcome(Document):
+    """Last outcome of an audit of a fleet: ``fleets/NAME/outcomes/AUDIT.json``."""
+
+    remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
+
+    format: Literal["opacc-outcome/1"] = format_field("opacc-outcome/1")
+    audit: str = Field(description="name of the audit")
+    attempt: Attempt = Field(description="last attempt")
+    run: str | None = Field(description="URI of the run; null: the last attempt has not succeeded")
+    heads: dict[str, str] = Field(
+        default={}, description="URI of a run -> head of its log at the last success, so that a rollback is noticed"
+    )
+    failure: AuditFailure | None = Field(description="last failure; null once an attempt has succeeded")
+
+    def now(self, state: AttemptState) -> "AuditOutcome":
+        """Return the outcome with a state of its attempt at this time."""
+        return self.model_copy(update={"attempt": Attempt(state=state, began=self.attempt.began, seen=_now())})
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether an attempt that should run gives no sign of life."""
+        silence = datetime.now(UTC) - datetime.fromisoformat(self.attempt.seen)
+        return self.attempt.state == "running" and silence.total_seconds() > SILENT
 
 
 class Ended(NamedTuple):
@@ -101,18 +101,10 @@ class Ended(NamedTuple):
     attempt: Attempt | None = None
 
 
-def work_through(
-    audits: Sequence[FleetAudit],
-    concurrency: int,
-    progress: Report,
-    *,
-    trial: bool = True,
-    outcomes: "Outcomes | None" = None,
-) -> list[Ended]:
-    """Run every audit, ``concurrency`` at a time; return their ends in order.
+def work_through(fleet: Fleet, progress: Report, *, trial: bool = True) -> list[Ended]:
+    """Run every audit of a fleet, a number at a time; return their ends in order, and keep their outcomes.
 
-    ``progress(done, total)`` counts audits. ``trial`` is that of :func:`opacc_ray.audit.verbs.start`. ``outcomes``
-    keeps what became of each audit.
+    ``progress(done, total)`` counts audits. ``trial`` is that of :func:`opacc_ray.audit.verbs.start`.
 
     Raises
     ------
@@ -121,24 +113,24 @@ def work_through(
     """
     from opacc_ray.cluster.session import TICK, Shared, raise_if_ending
 
-    turns = Turns(raise_if_ending)
+    turns, num = Turns(raise_if_ending), len(fleet.audits)
 
     def work(audit: FleetAudit) -> Ended:
         _AUDIT.set(audit.name)
         with cluster.used():
-            todo = partial(ended, audit, lambda: _run(audit, turns, trial, raise_if_ending))
-            return outcomes.noted(audit, todo) if outcomes else todo()
+            return outcomes.keep(audit, lambda: _run(fleet, audit, turns, trial, raise_if_ending))
 
-    with Shared() as cluster, _names_in_log(), ThreadPoolExecutor(concurrency, "opacc-fleet") as threads:
+    threads = ThreadPoolExecutor(fleet.spec.concurrency, "opacc-fleet")
+    with Outcomes(fleet.folder) as outcomes, Shared() as cluster, _names_in_log(), threads:
         try:
-            begun = [threads.submit(work, audit) for audit in audits]
+            begun = [threads.submit(work, audit) for audit in fleet.audits]
             pending = set(begun)
-            progress(0, len(audits))
+            progress(0, num)
             while pending:
                 cluster.start_if_wanted()
                 done, pending = wait(pending, TICK, FIRST_COMPLETED)
                 if done:
-                    progress(len(audits) - len(pending), len(audits))
+                    progress(num - len(pending), num)
         except BaseException:
             cluster.end()
             threads.shutdown(wait=True, cancel_futures=True)
@@ -146,12 +138,29 @@ def work_through(
         return [future.result() for future in begun]
 
 
-def ended(audit: FleetAudit, work: Callable[[], Run | None]) -> Ended:
-    """Run the work of an audit; turn an error into a failure of one sentence."""
+def _run(fleet: Fleet, audit: FleetAudit, turns: "Turns", trial: bool, check: Callable[[], None]) -> Run:
+    check()
+    extracting = Progress("extract", "shards", every=30.0, bar=False)
+    watch, labels = fleet.spec.watch, None
+    if watch is not None and watch.labels is not None:
+        labels = partial(labels_for_next, audit.name, fleet.spec.output, watch)
+    return verbs.first_round(
+        audit.spec, extracting, lambda done, total: check(), trial=trial, slot=turns.turn, labels_of_new=labels
+    )
+
+
+def ended(audit: FleetAudit, work: Callable[[], Run], heads: Mapping[str, str] | None = None) -> Ended:
+    """Run the work of an audit; turn an error into a failure of one sentence.
+
+    A run whose log lost its entry of ``heads`` is a failure as well.
+    """
+    run = None
     try:
-        return Ended(audit, work())
+        run = work()
+        run.refuse_rollback((heads or {}).get(run.uri))
     except (Exception, SystemExit) as error:
-        return failed(audit, error)
+        return failed(audit, error)._replace(run=run)
+    return Ended(audit, run)
 
 
 def failed(audit: FleetAudit, error: BaseException) -> Ended:
@@ -165,18 +174,35 @@ def failed(audit: FleetAudit, error: BaseException) -> Ended:
     return Ended(audit, failure=failure, details=error.details)
 
 
-def _run(audit: FleetAudit, turns: Turns, trial: bool, check: Callable[[], None]) -> Run:
-    check()
-    extracting = Progress("extract", "shards", every=30.0, bar=False)
-    watch, labels = audit.watch, None
-    if watch is not None and watch.labels is not None:
-        labels = partial(labels_for_next, audit.name, audit.spec.output, watch)
-    return verbs.first_round(
-        audit.spec, extracting, lambda done, total: check(), trial=trial, slot=turns.turn, labels_of_new=labels
-    )
+class Turns:
+    """Lets audits extract at the same time if they write no folder in common, and none needs the whole cluster.
 
+    ``check`` is called while one waits, and raises if the work is to end.
+    """
 
-# -- names in the log ----------------------------------------------------------------------------------------
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
+        self._changed = threading.Condition()
+        self._held: list[tuple[set[str], bool]] = []  # folders, and whether the whole cluster is used
+
+    @contextmanager
+    def turn(self, stages: Sequence[Stage]) -> Iterator[None]:
+        """Wait until an audit with these stages may extract; hold its resources during the block."""
+        folders = {stage.job.target.uri for stage in stages}
+        uses_actors = any(not stage.job.source.holds_features for stage in stages)
+        needs_all = uses_actors and stages[-1].job.spec.extract.actors == "auto"
+        claim = folders, needs_all
+        with self._changed:
+            while any(needs_all or has_all or folders & held for held, has_all in self._held):
+                self._check()
+                self._changed.wait(WAKE)
+            self._held.append(claim)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held.remove(claim)
+                self._changed.notify_all()
 
 
 _AUDIT: ContextVar[str | None] = ContextVar("audit", default=None)
@@ -205,9 +231,6 @@ def _names_in_log() -> Iterator[None]:
             handler.removeFilter(name)
 
 
-# -- outcomes ------------------------------------------------------------------------------------------------
-
-
 class Outcomes:
     """The outcomes of audits in the folder of a fleet; as a context, it updates those of running audits."""
 
@@ -225,39 +248,40 @@ class Outcomes:
         self._is_over.set()
         self._beats.join()
 
-    def noted(self, audit: FleetAudit, work: Callable[[], Ended]) -> Ended:
-        """Run the work of an audit and write its outcome, even after an interrupt."""
-        before = None
-        with contextlib.suppress(OpaccError):  # an outcome that cannot be read is replaced
-            before = self._read(audit.name)
+    def keep(self, audit: FleetAudit, work: Callable[[], Run]) -> Ended:
+        """Run the work of an audit and write its outcome, even after an interrupt.
+
+        An earlier outcome that cannot be read is a failure: without its heads, a rollback would not be noticed.
+        """
+        try:
+            last = self._read(audit.name)
+        except OpaccError as error:
+            return failed(audit, error)
         now = _now()
         outcome = AuditOutcome(
             audit=audit.name,
             attempt=Attempt(state="running", began=now, seen=now),
             run=None,
-            heads=before.heads if before else {},
-            failure=before.failure if before else None,
+            heads=last.heads if last else {},
+            failure=last.failure if last else None,
         )
         with self._lock:
             self._running[audit.name] = outcome
             self._write(outcome)
         state: AttemptState = "interrupted"
         try:
-            done = work()
-            if done.run is not None:
-                checked = ended(audit, partial(done.run.refuse_rollback, outcome.heads.get(done.run.uri)))
-                done = checked._replace(run=done.run)
-            state, change = "failed" if done.failure else "succeeded", dict[str, Any](failure=done.failure)
-            if done.run is not None:
-                change["run"] = done.run.uri
-                change |= {} if done.failure else {"heads": {done.run.uri: done.run.head or ""}}
-            outcome = outcome.model_copy(update=change)
+            end = ended(audit, work, outcome.heads)
+            state, heads = "failed" if end.failure else "succeeded", outcome.heads
+            if end.run is not None and not end.failure:
+                heads = {end.run.uri: end.run.head or ""}
+            run = end.run.uri if end.run else None
+            outcome = outcome.model_copy(update={"run": run, "heads": heads, "failure": end.failure})
         finally:
             with self._lock:
                 del self._running[audit.name]
-                outcome = _seen(outcome, state)
+                outcome = outcome.now(state)
                 self._write(outcome)
-        return done._replace(attempt=outcome.attempt)
+        return end._replace(attempt=outcome.attempt)
 
     def last(self, audit: FleetAudit) -> Ended:
         """Return the last outcome of an audit, without its run."""
@@ -268,7 +292,7 @@ class Outcomes:
         if outcome is None:
             return Ended(audit)
         failure = outcome.failure
-        if is_silent(outcome):
+        if outcome.is_silent:
             killed = (
                 "the process that ran this audit ended without a report: it was killed, or its node was lost; run "
                 "`opacc fleet` again: finished shards are kept"
@@ -280,7 +304,7 @@ class Outcomes:
         while not self._is_over.wait(BEAT):
             with self._lock:  # none is written once it has ended
                 for outcome in self._running.values():
-                    self._write(_seen(outcome, "running"))
+                    self._write(outcome.now("running"))
 
     def _read(self, name: str) -> AuditOutcome | None:
         data = self._store.read_if_there(f"{name}.json")
@@ -291,17 +315,6 @@ class Outcomes:
             self._store.write(f"{outcome.audit}.json", outcome.to_bytes())
         except OpaccError as error:
             log.warning("the outcome of %s could not be kept: %s", outcome.audit, error)
-
-
-def _seen(outcome: AuditOutcome, state: AttemptState) -> AuditOutcome:
-    """Return an outcome whose attempt has a state now."""
-    return outcome.model_copy(update={"attempt": Attempt(state=state, began=outcome.attempt.began, seen=_now())})
-
-
-def is_silent(outcome: AuditOutcome) -> bool:
-    """Return whether an attempt that should run gives no sign of life."""
-    seen = datetime.fromisoformat(outcome.attempt.seen)
-    return outcome.attempt.state == "running" and (datetime.now(UTC) - seen).total_seconds() > SILENT
 
 
 def _now() -> str:

@@ -1,288 +1,85 @@
-"""Run a fleet: its missing work, the summary, and the delivery of alerts.
+"""Run a fleet: its missing work, the summary, and notices to receivers: whatever Apprise can notify, and files.
 
-A summary has the last estimates, changes, missing labels, failures and alerts.
+    https://HOST/PATH          a POST of JSON, whose ``text`` chats show; or what Apprise knows of this host
+    mailtos://…, slack://…     a URL of Apprise (https://appriseit.com): e-mail, chats, pagers and some hundred others
+    s3://BUCKET/KEY, PATH      the notice as a file
+
+The address of a receiver is a secret: messages show its scheme, or the host of a webhook.
+
+A receiver gets a notice when an alert or failure starts, when somebody acknowledges it, when the error of a failure
+changes, and when it is over; an alert that the next run raises again is not sent again. A file is written as long as
+anything is wrong.
 """
 
 import logging
-from collections.abc import Sequence, Set
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from hashlib import sha256
+from io import StringIO
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from opacc_ray.audit import accuracy
-from opacc_ray.audit.status import RunStatus, status
-from opacc_ray.designs.inclusion_probability import CARRIED
-from opacc_ray.errors import AlertError, DataError, DeliveryError, OpaccError, counted, shortened
-from opacc_ray.estimation.intervals import Estimate
-from opacc_ray.estimation.model_comparison import INDEPENDENT
-from opacc_ray.extensions.fleet.accuracy_history import point_of
-from opacc_ray.extensions.fleet.alerts import (
-    SUMMARY,
-    Evidence,
-    checks_of,
-    failure_of,
-    last_summary,
-    rule_of,
-    with_problems,
-)
-from opacc_ray.extensions.fleet.fleet_documents import (
-    AlertNotice,
-    AlertRule,
-    AuditFailure,
-    AuditGoal,
-    AuditSummary,
-    Change,
-    Delivery,
-    FleetSummary,
-    WaitingRun,
-)
-from opacc_ray.extensions.fleet.fleet_spec import Fleet, FleetAudit
-from opacc_ray.extensions.fleet.queue import Ended, Outcomes, failed, work_through
-from opacc_ray.extensions.fleet.receivers import deliver, receiver_of
-from opacc_ray.extensions.fleet.summary_page import page, summary_text
-from opacc_ray.extensions.fleet.watched_audit import watch_state
-from opacc_ray.lake.store import write_files
-from opacc_ray.lake.store_uris import Store, join, open_store
-from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.report.run_report import PAGE, make_report
-from opacc_ray.report.sentences import lowest_first, stated_number
-from opacc_ray.runs.estimate_documents import (
-    AccuracyEstimate,
-    NumberRow,
-    SliceEstimate,
-    SliceTable,
-    StatedEstimate,
-    slice_row,
-)
-from opacc_ray.runs.identity import Population, located, versions
-from opacc_ray.runs.run import Run
-from opacc_ray.runs.series import runs_of
+from pydantic import Field
+
+from opacc_ray.documents import Document, format_field
+from opacc_ray.errors import AlertError, DeliveryError, OpaccError, SpecError, counted, shortened
+from opacc_ray.extensions.fleet import fleet_summary, summary_page
+from opacc_ray.extensions.fleet.fleet_spec import Fleet
+from opacc_ray.extensions.fleet.fleet_summary import SUMMARY, Delivery, FleetSummary, Problem
+from opacc_ray.extensions.fleet.queue import AuditFailure, Ended, Outcomes, work_through
+from opacc_ray.lake.store import Store, write_files
+from opacc_ray.lake.store_uris import SCHEMES, open_store, split, write_object
+from opacc_ray.packages import require
 from opacc_ray.samplers.base import Report, unreported
+
+if TYPE_CHECKING:
+    from apprise import NotifyBase
 
 log = logging.getLogger(__name__)
 
-LEVEL = 0.95
-"""Confidence level of the stated intervals; the alert rule sets that of the others."""
+SUMMARY_PAGE, SUMMARY_TEXT, DELIVERED = "summary.html", "summary.md", "delivered.json"
+
+WAITS = (1.0, 4.0, 10.0)
+"""Seconds between tries to reach a server."""
+
+CLEAR = ("mailto", "json", "http", "form", "xml")
+"""Schemes without TLS; those of mail providers that Apprise knows are secure all the same."""
+
+HARMLESS = str.maketrans("<>", "‹›")
+"""Characters that chats read as the ends of a mention, and what stands for them."""
 
 
-def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) -> FleetSummary:
-    """Summarise a fleet; state and keep estimates of runs whose labels are complete.
+class AlertNotice(Document):
+    """What is wrong with a fleet, as a receiver gets it; a service shows the ``text``, a file has all."""
 
-    Parameters
-    ----------
-    done : outcome of each audit in order, of this run or the last one
-    now : time of the summary; default: the current time
-
-    Returns
-    -------
-    FleetSummary
-        If an audit cannot be summarised, the error is its failure.
-    """
-    now = now or datetime.now(UTC)
-    rule = rule_of(fleet.alerts, [item.limits for item in fleet.audits]) if fleet.alerts else None
-    folder = folder_of(fleet)
-    try:
-        before = last_summary(folder)
-    except DataError as error:
-        log.warning("%s; alerts begin anew", error)
-        before = None
-    raised = {item.alert for item in (before.problems if before else ())}
-    audits = [
-        _watched(fleet, item.audit, _held(_audit(fleet.spec.output, item, rule, now), raised), raised) for item in done
-    ]
-    summary = FleetSummary(
-        name=fleet.spec.name,
-        folder=folder.uri,
-        made=now.isoformat(timespec="seconds"),
-        answer=answer(audits),
-        audits=audits,
-        rule=rule,
-        made_with=versions()["opacc_ray"],
+    format: Literal["opacc-alert/1"] = format_field("opacc-alert/1")
+    fleet: str = Field(description="name of the fleet")
+    text: str = Field(default="", description="the notice as text, one line each, as a chat shows it")
+    state: Literal["firing", "resolved"] = Field(
+        default="firing", description="firing: something is wrong; resolved: nothing is wrong any more"
     )
-    return with_problems(folder, summary, before)
-
-
-def folder_of(fleet: Fleet) -> Store:
-    """Return the folder of the summary of a fleet."""
-    return open_store(join(fleet.spec.output, "fleets", fleet.spec.name))
-
-
-def _held(found: AuditSummary, raised: Set[str]) -> AuditSummary:
-    """Return an audit whose alerts stay raised while they cannot be evaluated, such as after a label was withdrawn."""
-    alerts = [
-        check.model_copy(update={"raised": True})
-        if check.value is None and f"{found.name} {check.name}" in raised
-        else check
-        for check in found.alerts
-    ]
-    return found.model_copy(update={"alerts": alerts})
-
-
-def _watched(fleet: Fleet, audit: FleetAudit, found: AuditSummary, raised: Set[str]) -> AuditSummary:
-    """Add the state of the watch of an audit: each one has an equal share of the false alarms of the fleet."""
-    asked = fleet.spec.watch
-    if asked is None:
-        return found
-    share = asked.model_copy(update={"false_alarms": asked.false_alarms / len(fleet.audits)})
-    was_raised = f"{audit.name} watch {ACCURACY}" in raised
-    state, check, notes = watch_state(audit.name, fleet.spec.output, share, was_raised=was_raised)
-    more = {"watch": state, "alerts": [*found.alerts, check], "notes": [*found.notes, *notes]}
-    return found.model_copy(update=more)
-
-
-def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:
-    """Summarise an audit, or state why that failed."""
-    try:
-        return _look(output, done, rule, now)
-    except (Exception, SystemExit) as error:
-        failure = done.failure or failed(done.audit, error).failure
-    alerts = checks_of(rule, done.audit.limits, None, None) if rule else []
-    return _blank(done).model_copy(update={"failure": failure, "alerts": alerts})
-
-
-def _blank(done: Ended) -> AuditSummary:
-    """Return the summary of an audit without an estimate."""
-    least = done.audit.spec.least
-    return AuditSummary(
-        name=done.audit.name,
-        model=done.audit.model,
-        pool=done.audit.pool,
-        run=done.run.uri if done.run else None,
-        failure=done.failure,
-        attempt=done.attempt,
-        goal=AuditGoal(metric=least.metric, least=least.share, number=None) if least else None,
+    made: str = Field(description="time of the notice: ISO 8601, UTC")
+    summary: str = Field(description="URI of the page of the summary")
+    problems: list[Problem] = Field(description="alerts and failures")
+    resolved: list[str] = Field(
+        default=[], description="alerts and failures sent before that are over, one sentence each"
     )
+    guarantee: str | None = Field(default=None, description="error bound in words; null: no limits are set")
 
 
-def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:
-    runs, apart = _of_population(runs_of(output, done.audit.name)[0], Population.of(located(done.audit.spec)))
-    waiting: list[WaitingRun] = []
-    stated: list[tuple[Run, AccuracyEstimate]] = []
-    evidence: list[Evidence | None] = []
-    for run in reversed(runs):  # the newest first
-        if len(evidence) == 2:
-            estimate = run.read_estimate()
-        else:
-            read = run.snapshot()  # for the status and the evidence
-            own = status(read, with_warnings=False)
-            if not stated:
-                waiting += _waiting(run, own, now)
-            estimate = _state(run, own)
-            evidence += [Evidence.of(read)] if estimate is not None else []
-        if estimate is not None:
-            stated.append((run, estimate))
-    last, before = (*evidence, None, None)[:2]
-    blank = _blank(done)
-    found: dict[str, Any] = {"waiting": waiting[::-1], "apart": apart}
-    if rule:
-        found["alerts"] = checks_of(rule, done.audit.limits, last, before)
-    if last and before:
-        found["change"] = _change(last, before)
-    if stated:
-        newest, estimate = stated[0]
-        history = [point_of(run, estimate) for run, estimate in reversed(stated)]
-        found |= {"history": history, "report": _report(output, newest), "notes": estimate.notes}
-        found |= {"worst": _worst(estimate), "goal": _with_number(blank.goal, estimate)}
-    return blank.model_copy(update=found)
+class DeliveredAlerts(Document):
+    """Alerts sent to each receiver, so that nothing is sent twice: ``fleets/NAME/delivered.json``."""
 
+    remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
 
-def _report(output: str, run: Run) -> str | None:
-    """Return the report of a run as seen from the folder of a fleet below the same output; None if there is none."""
-    if not run.results().exists(PAGE):
-        return None
-    is_below = run.uri == open_store(output).store(run.name).uri
-    return f"../../{run.name}/{PAGE}" if is_below else None
-
-
-def _with_number(goal: AuditGoal | None, estimate: AccuracyEstimate) -> AuditGoal | None:
-    """Return a goal with the number that an estimate states."""
-    number = goal and stated_number(estimate, goal.metric)
-    if goal is None or number is None:
-        return goal
-    stated = StatedEstimate(**number.model_dump(include=set(StatedEstimate.model_fields)))
-    return goal.model_copy(update={"number": stated})
-
-
-def worst_slice(table: SliceTable) -> tuple[str, SliceEstimate] | None:
-    """Return the slice with the lowest value, of those with enough labels; None without one."""
-    return next((item for item in lowest_first(table) if item[1].tells), None)
-
-
-def _worst(estimate: AccuracyEstimate) -> list[NumberRow]:
-    """Return the slice with the lowest value of each table."""
-    found = [(table, worst_slice(table)) for table in estimate.by_slice]
-    return [slice_row(part, table, name) for table, worst in found if worst for name, part in [worst]]
-
-
-def _of_population(runs: Sequence[Run], wanted: Population) -> tuple[list[Run], str | None]:
-    """Return the runs of the population that an audit asks for, and a sentence on its other runs."""
-    populations = [Population.of(run.spec) for run in runs]
-    others = [population for population in populations if population.digest != wanted.digest]
-    apart = None
-    if others:
-        are = "run is" if len(others) == 1 else "runs are"
-        apart = f"{len(others)} earlier {are} of another population, so not compared: {others[-1].differs(wanted)}"
-    return [run for run, own in zip(runs, populations, strict=True) if own.digest == wanted.digest], apart
-
-
-def _state(run: Run, own: RunStatus) -> AccuracyEstimate | None:
-    """Return the last estimate of a run; make it first if labels are complete and it is missing or old.
-
-    The report is written with it, for the links of the console.
-    """
-    is_whole = bool(own.rounds) and not any(item.missing for item in own.rounds)
-    if is_whole and any(item.labelled for item in own.rounds) and not own.estimate_is_current:
-        estimate = accuracy.estimate(run, level=LEVEL)
-        make_report(run, level=LEVEL)
-        return estimate
-    return own.estimate
-
-
-def _waiting(run: Run, own: RunStatus, now: datetime) -> list[WaitingRun]:
-    """Return the run and its newest incomplete round, if it waits for labels."""
-    rounds = [item for item in own.rounds if item.missing]
-    if not rounds:
-        return []
-    since = run.drawn_at(rounds[-1].round)
-    return [
-        WaitingRun(
-            run=run.uri,
-            round=rounds[-1].round,
-            missing=sum(item.missing for item in rounds),
-            since=since.isoformat(timespec="seconds"),
-            days=max((now - since).total_seconds() / 86400, 0.0),
-        )
-    ]
-
-
-def _change(last: Evidence, before: Evidence) -> Change:
-    found: Estimate = last.change(before, LEVEL)
-    carried = last.rounds[0].selection.facts.get(CARRIED, {})
-    apart: Literal["carried", "independent"] = "carried" if carried.get("run") == before.run.name else "independent"
-    return Change(
-        **found.to_dict(),
-        before=before.run.uri,
-        how=apart if found.method == INDEPENDENT else "paired",
-        significant=found.low > 0 or found.high < 0,
+    format: Literal["opacc-delivered/1"] = format_field("opacc-delivered/1")
+    receivers: dict[str, list[Problem]] = Field(
+        description="alerts and failures by SHA-256 of the address of the receiver that knows of them"
     )
-
-
-def answer(audits: Sequence[AuditSummary]) -> str:
-    """Return the state of a fleet in one sentence."""
-    alerts = sum(any(check.raised for check in item.alerts) for item in audits)
-    failed = sum(item.failure is not None for item in audits)
-    stated = sum(item.last is not None for item in audits)
-    missing = sum(part.missing for item in audits for part in item.waiting)
-    parts = [f"{stated} of {counted(len(audits), 'audit')} have an accuracy"]
-    if missing:
-        parts.append(f"{counted(missing, 'label')} {'is' if missing == 1 else 'are'} missing")
-    if alerts:
-        parts.append(f"{counted(alerts, 'audit')} raised an alert")
-    if failed:
-        parts.append(f"{counted(failed, 'audit')} failed")
-    return f"{', '.join(parts)}."
-
-
-SUMMARY_PAGE, SUMMARY_TEXT = "summary.html", "summary.md"
 
 
 class FleetError(OpaccError):
@@ -305,44 +102,44 @@ def run_fleet(fleet: Fleet, progress: Report = unreported, *, work: bool = True,
     progress : counts audits
     work : False: run nothing, report only how the audits stand, by their last outcomes
     trial : try each model on some examples here before Ray starts
+
+    Raises
+    ------
+    DataError
+        The last summary cannot be read, before anything is run: alerts and acknowledgements would begin anew.
     """
-    receivers = [receiver_of(item) for item in (fleet.spec.alerts.receivers if fleet.spec.alerts else ())]
-    store = folder_of(fleet)
+    receivers = [receiver_of(address) for address in (fleet.spec.alerts.receivers if fleet.spec.alerts else ())]
+    store = fleet.folder
     try:
-        with Outcomes(store) as outcomes:
-            done = (
-                work_through(fleet.audits, fleet.spec.concurrency, progress, trial=trial, outcomes=outcomes)
-                if work
-                else [outcomes.last(audit) for audit in fleet.audits]
-            )
-        summary = summarise(fleet, done)
+        before = fleet_summary.last_summary(store)
+        if work:
+            ends = work_through(fleet, progress, trial=trial)
+        else:
+            ends = [Outcomes(store).last(audit) for audit in fleet.audits]
+        summary = fleet_summary.summarise(fleet, ends, before)
         contents = {
-            SUMMARY_PAGE: page(summary).encode(),
+            SUMMARY_PAGE: summary_page.page(summary).encode(),
             SUMMARY: summary.to_bytes(),
-            SUMMARY_TEXT: summary_text(summary).encode(),
+            SUMMARY_TEXT: summary_page.summary_text(summary).encode(),
         }
         files = write_files(store, contents)
     except Exception as error:
-        for item in deliver(store, _without_summary(fleet, error), receivers, is_whole=False):
-            if item.error is not None:
-                log.error("%s", item.error)
+        for delivery in deliver(store, _without_summary(fleet, error), receivers, is_whole=False):
+            if delivery.error is not None:
+                log.error("%s", delivery.error)
         raise
-    deliveries = deliver(store, notice(summary), receivers)
-    codes, failure = _failure(summary, done, deliveries)
-    summary = summary.model_copy(update={"deliveries": deliveries, "exit_codes": codes})
-    store.write(SUMMARY, summary.to_bytes())
-    return Written(summary, files, failure)
-
-
-def notice(summary: FleetSummary) -> AlertNotice:
-    """Return what is wrong by a summary, as receivers get it."""
-    return AlertNotice(
+    notice = AlertNotice(
         fleet=summary.name,
         made=summary.made,
-        summary=open_store(summary.folder).uri_of(SUMMARY_PAGE),
+        summary=store.uri_of(SUMMARY_PAGE),
         problems=summary.problems,
         guarantee=summary.rule.guarantee if summary.rule else None,
     )
+    deliveries = deliver(store, notice, receivers)
+    codes, failure = _failure(summary, ends, deliveries)
+    summary = summary.model_copy(update={"deliveries": deliveries, "exit_codes": codes})
+    store.write(SUMMARY, summary.to_bytes())
+    return Written(summary, files, failure)
 
 
 def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
@@ -350,27 +147,214 @@ def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
     code = error.exit_code if isinstance(error, OpaccError) else 1
     name, now = fleet.spec.name, datetime.now(UTC).isoformat(timespec="seconds")
     failure = AuditFailure(error=f"no summary could be written: {shortened(str(error))}", exit_code=code, at=now)
-    problem = failure_of(name, name, failure)
-    return AlertNotice(fleet=name, made=now, summary=folder_of(fleet).uri_of(SUMMARY_PAGE), problems=[problem])
+    problem = fleet_summary.failure_of(name, name, failure)
+    return AlertNotice(fleet=name, made=now, summary=fleet.folder.uri_of(SUMMARY_PAGE), problems=[problem])
 
 
 def _failure(
-    summary: FleetSummary, done: Sequence[Ended], deliveries: Sequence[Delivery]
+    summary: FleetSummary, ends: Sequence[Ended], deliveries: Sequence[Delivery]
 ) -> tuple[list[int], FleetError | None]:
     """Return the exit codes of all that is wrong, and one error of it: failures, delivery, alerts nobody knows of."""
-    found = list[tuple[int, str]]()
-    failures = [(item.name, item.failure.exit_code) for item in summary.audits if item.failure]
+    wrong = list[tuple[int, str]]()
+    failures = {audit.name: audit.failure.exit_code for audit in summary.audits if audit.failure}
     if failures:
-        names = ", ".join(name for name, _ in failures)
-        failed = f"{counted(len(failures), 'audit')} of {len(summary.audits)} failed: {names}"
-        found.append((failures[0][1], failed))
-    if undelivered := "; ".join(item.error for item in deliveries if item.error):
-        found.append((DeliveryError.exit_code, f"the notice was not delivered: {undelivered}"))
-    raised = list(dict.fromkeys(item.audit for item in summary.problems if item.check and not item.acknowledged))
-    if raised:
-        found.append((AlertError.exit_code, f"{counted(len(raised), 'audit')} raised an alert: {', '.join(raised)}"))
-    if not found:
+        failed = f"{counted(len(failures), 'audit')} of {len(summary.audits)} failed: {', '.join(failures)}"
+        wrong.append((next(iter(failures.values())), failed))
+    if undelivered := "; ".join(delivery.error for delivery in deliveries if delivery.error):
+        wrong.append((DeliveryError.exit_code, f"the notice was not delivered: {undelivered}"))
+    problems = (problem for problem in summary.problems if problem.check and not problem.acknowledged)
+    if raised := list(dict.fromkeys(problem.audit for problem in problems)):
+        wrong.append((AlertError.exit_code, f"{counted(len(raised), 'audit')} raised an alert: {', '.join(raised)}"))
+    if not wrong:
         return [], None
-    error = FleetError("; ".join(text for _, text in found) + "; see above")
-    error.exit_code, error.details = found[0][0], "\n".join(item.details for item in done if item.details)
-    return [code for code, _ in found], error
+    error = FleetError("; ".join(text for _, text in wrong) + "; see above")
+    error.exit_code, error.details = wrong[0][0], "\n".join(end.details for end in ends if end.details)
+    return [code for code, _ in wrong], error
+
+
+# -- delivery ------------------------------------------------------------------------------------------------
+
+
+def deliver(
+    folder: Store, notice: AlertNotice, receivers: Sequence["Receiver"], *, is_whole: bool = True
+) -> list[Delivery]:
+    """Send a notice to all receivers that do not know its content; a failed delivery stops no other.
+
+    Parameters
+    ----------
+    folder : of the fleet, which keeps what each receiver knows
+    notice : what is wrong, possibly nothing
+    is_whole : False: nothing is over because the notice does not have it
+    """
+    delivered, deliveries = dict[str, list[Problem]](), list[Delivery]()
+    if receivers:
+        with _warned():  # sending twice is better than never
+            data = folder.read_if_there(DELIVERED)
+            if data is not None:
+                delivered = DeliveredAlerts.from_bytes(data, folder.uri_of(DELIVERED)).receivers
+    known = dict(delivered)
+    for receiver in receivers:
+        before = {problem.alert: problem for problem in known.get(receiver.key, ())}
+        problems = ({} if is_whole else before) | {problem.alert: problem for problem in notice.problems}
+        error: str | None = None
+        state: Literal["delivered", "known", "failed"] = "known"
+        is_new = {key: item.news for key, item in problems.items()} != {key: item.news for key, item in before.items()}
+        if is_new or (problems and receiver.is_file):
+            error = receiver.send(_news(notice, [item.text for key, item in before.items() if key not in problems]))
+            state = "failed" if error else "delivered"
+        deliveries.append(Delivery(to=receiver.shown, state=state, error=error))
+        if error is None:
+            delivered[receiver.key] = [*problems.values()]
+    if delivered != known:
+        with _warned():
+            folder.write(DELIVERED, DeliveredAlerts(receivers=delivered).to_bytes())
+    return deliveries
+
+
+def _news(notice: AlertNotice, resolved: list[str]) -> AlertNotice:
+    """Return a notice with its text: a line for each problem, with who knows of it, and for what is over."""
+    lines = [f"{item.text} ({item.acknowledged})" if item.acknowledged else item.text for item in notice.problems]
+    text = "\n".join([*lines, *(f"Resolved: {text}" for text in resolved)])
+    state = "firing" if notice.problems else "resolved"
+    return notice.model_copy(update={"text": text, "state": state, "resolved": resolved})
+
+
+@contextmanager
+def _warned() -> Iterator[None]:
+    try:
+        yield
+    except OpaccError as error:
+        log.warning("%s; alerts may be sent twice", error)
+
+
+# -- receivers -----------------------------------------------------------------------------------------------
+
+
+class Receiver(NamedTuple):
+    """A receiver of alerts."""
+
+    address: str
+    shown: str  # in messages
+    is_file: bool
+
+    @property
+    def key(self) -> str:
+        return sha256(self.address.encode()).hexdigest()
+
+    def send(self, notice: AlertNotice) -> str | None:
+        """Send a notice; return why that failed, or None."""
+        if self.is_file:
+            try:
+                write_object(self.address, notice.to_bytes())
+            except OpaccError as error:
+                return str(error)
+            return None
+        reason = ""
+        for wait in (*WAITS, None):
+            with _silent() as reasons:
+                if _notify(self.address, notice):
+                    return None
+                reason = reasons.getvalue().strip().rpartition("\n")[2]
+            if wait is not None:
+                time.sleep(wait)
+        return f"{self.shown} did not accept the notice in {len(WAITS) + 1} tries: {self._redacted(shortened(reason))}"
+
+    def _redacted(self, text: str) -> str:
+        """Return what Apprise says of a failure without any part of the address that is not shown."""
+        for part in re.split(r"[/:@?&=#,]+", self.address.partition("://")[2]):
+            if len(part) > 3 and part not in self.shown:
+                text = text.replace(part, "***").replace(unquote(part), "***")
+        return text
+
+
+def receiver_of(asked: str) -> Receiver:
+    """Return the receiver that `alerts.to` names: a URL, URI, path or $VARIABLE.
+
+    Raises
+    ------
+    SpecError
+        The variable is not set, or the address cannot be used.
+    """
+    variable = re.fullmatch(r"\$(\w+)|\$\{(\w+)\}", asked)
+    name = variable and (variable[1] or variable[2])
+    address = os.environ.get(name, "") if name else asked
+    if not address:
+        raise SpecError(f"alerts go to ${name}, and the environment has no such variable; set it to a URL or a file")
+    if re.match(r"[\w-]+(\.[\w-]+)+(:\d+)?/", address):
+        what = f"${name}" if name else f"{address.partition('/')[0]}/***"
+        raise SpecError(f"alerts go to {what}: write https:// before the host of a webhook, or ./ before a path")
+    if not _is_url(address):
+        folder, key = split(address)
+        uri = open_store(folder).uri_of(key)
+        return Receiver(uri, f"${name}" if name else uri, is_file=True)
+    shown = f"${name}" if name else _without_secrets(address)
+    service = None if re.search(r"[\s\x00-\x1f\x7f]", address) else _service(address)
+    if service is None:
+        raise SpecError(
+            f"alerts go to {shown}, which Apprise cannot use; write https://HOST/PATH, or a URL as it has them"
+        )
+    scheme = address.partition(":")[0].lower()
+    if scheme in CLEAR and getattr(service, "password", None) and not service.secure:
+        raise SpecError(f"alerts go to {shown}, which sends a password without TLS; write {scheme}s:// instead")
+    return Receiver(address, shown, is_file=False)
+
+
+def _is_url(address: str) -> bool:
+    """Return whether an address is a webhook or has a scheme of Apprise, which none of a store is."""
+    scheme = re.match(r"([a-z][\w+.-]*):", address, re.IGNORECASE)
+    if not scheme or scheme[1] in SCHEMES:
+        return False
+    if scheme[1].lower() in ("http", "https"):
+        return True
+    require("a receiver of alerts", "apprise")
+    from apprise.plugins import N_MGR
+
+    return scheme[1].lower() in N_MGR
+
+
+def _without_secrets(address: str) -> str:
+    """Return the scheme of an address, since services have tokens anywhere after it; with its host for a webhook."""
+    scheme, _, rest = address.partition("://")
+    host = re.split(r"[/?#]", rest)[0].rpartition("@")[2] + "/" if scheme.lower() in ("http", "https") else ""
+    return f"{scheme}://{host}***"
+
+
+def _service(address: str) -> "NotifyBase | None":
+    """Return what Apprise notifies by an address; None if it can use none."""
+    require("a receiver of alerts", "apprise")
+    from apprise import Apprise
+
+    with _silent():
+        found = Apprise.instantiate(address)
+        if found is None and (webhook := re.match(r"http(s?)://(.+)", address, re.IGNORECASE)):
+            query = urlencode([(f"-{name}", value) for name, value in parse_qsl(urlsplit(address).query)])
+            place = webhook[2].partition("?")[0]
+            found = Apprise.instantiate(f"json{webhook[1]}://{place}?:message=text&redirect=no&{query}")
+    return found
+
+
+def _notify(address: str, notice: AlertNotice) -> bool:
+    """Notify once; return whether the service took it."""
+    from apprise import Apprise, NotifyFormat, NotifyType
+
+    service = _service(address)
+    state = f"{len(notice.problems)} open" if notice.state == "firing" else "all resolved"
+    text = f"{notice.text}\n\nSummary: {notice.summary}".translate(HARMLESS)
+    kind = NotifyType.FAILURE if notice.state == "firing" else NotifyType.SUCCESS
+    services = Apprise([service] if service else [])
+    title = f"opacc {notice.fleet}: {state}"
+    return bool(services.notify(text, title, notify_type=kind, body_format=NotifyFormat.TEXT))
+
+
+@contextmanager
+def _silent() -> Iterator[StringIO]:
+    """Keep what Apprise logs, the last line of which says why it failed; it may hold the address."""
+    from apprise import LogCapture
+
+    logger = logging.getLogger("apprise")
+    propagates, logger.propagate = logger.propagate, False
+    try:
+        with LogCapture(level=logging.WARNING, fmt="%(message)s") as lines:  # type: ignore[no-untyped-call]
+            yield lines
+    finally:
+        logger.propagate = propagates

@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 from markupsafe import Markup
 
 from opacc_ray.extensions.fleet.accuracy_history import texts_of
-from opacc_ray.extensions.fleet.alerts import percent_text
-from opacc_ray.extensions.fleet.fleet_documents import AuditSummary, FleetSummary, Limit
+from opacc_ray.extensions.fleet.fleet_spec import Limit
+from opacc_ray.extensions.fleet.fleet_summary import AuditSummary, FleetSummary, percent_text
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.report.facts import (
     Cell,

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from opacc_ray.audit.accuracy import measure_accuracy, whole_rounds
 from opacc_ray.audit.carried_labels import carried_facts
@@ -23,13 +24,13 @@ from opacc_ray.designs.design import Design
 from opacc_ray.designs.draw_probability import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import CARRIED, NEW, Grown, InclusionProbability
 from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, LabelError, OpaccError, counted
 from opacc_ray.estimation.failures import failures_by_design
 from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.model_comparison import independent_difference
 from opacc_ray.estimation.sample import Rounds, join
-from opacc_ray.extensions.fleet.alerts import Evidence
-from opacc_ray.extensions.fleet.fleet_documents import AlertCheck, WatchedAudit, WatchedWindow
+from opacc_ray.extensions.fleet.alerts import AlertCheck, Evidence
 from opacc_ray.extensions.fleet.fleet_spec import WatchSpec
 from opacc_ray.extensions.fleet.watching import (
     Reference,
@@ -66,6 +67,53 @@ _MONTH = (
 )
 _UNCLEAR = re.compile(f"{_YEAR_LAST}|{_DAY_AND_MONTH}|{_MONTH}", re.IGNORECASE)
 """Names of days, weeks and months that do not sort by time."""
+
+
+class WatchedWindow(Part):
+    """One window of a watched audit."""
+
+    run: str = Field(description="name of the run that brought it, or of the slice that it is")
+    created: str = Field(description="when the run was created")
+    examples: int = Field(ge=0, description="examples of the window")
+    estimate: StatedEstimate | None = Field(default=None, description="estimated accuracy; null without labels")
+    change: StatedEstimate | None = Field(default=None, description="difference from the accuracy of the reference")
+    evidence: float | None = Field(default=None, description="evidence of a drop so far; null without labels")
+    without_labels: dict[str, float] = Field(
+        description="accuracy if confidence means here what it meant in the reference, by method; empty if unknown"
+    )
+
+
+class WatchedAudit(Document):
+    """A watched audit: its windows, and whether they raise the alarm; the answer of `opacc watch`."""
+
+    format: Literal["opacc-watch/1"] = format_field("opacc-watch/1")
+    audit: str = Field(description="name of the audit")
+    output: str = Field(description="URI of the folder of its runs")
+    reference: str = Field(description="name of the run or slice that is the reference")
+    estimate: StatedEstimate = Field(description="estimated accuracy of the reference")
+    tolerance: float = Field(description="accuracy drop to tolerate")
+    false_alarms: float = Field(description="maximum false-alarm probability over the audit's lifetime")
+    windows: list[WatchedWindow] = Field(description="windows, the oldest first")
+    order: str = Field(description="the first and the last window, and what orders them")
+    alarm: str | None = Field(description="run or slice of the window in which the alarm was raised; null: none")
+    delay: int | None = Field(
+        description="windows like the last after which a further drop by 5 points is noticed; null: more than 520"
+    )
+    exact: bool = Field(description="whether every window was drawn label by label, so that the rate holds exactly")
+    answer: str = Field(description="the state in one sentence")
+    notes: list[str] = Field(
+        default=[], description="what else limits the result, such as a removed reference or a low window"
+    )
+
+    @property
+    def labelled(self) -> list[WatchedWindow]:
+        """The windows that have labels."""
+        return [window for window in self.windows if window.estimate]
+
+    @property
+    def guarantee(self) -> str:
+        """How exactly the false-alarm probability holds."""
+        return "exactly" if self.exact else "as far as the intervals of its windows hold"
 
 
 class WindowLabels(NamedTuple):

@@ -16,9 +16,8 @@ from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.model_comparison import independent_difference
 from opacc_ray.estimation.sample import join
 from opacc_ray.estimation.sequential import confidence_sequence
-from opacc_ray.extensions.fleet.alerts import checks_of, decided, rule_of
-from opacc_ray.extensions.fleet.fleet_documents import AlertCheck, AlertRule, Limit
-from opacc_ray.extensions.fleet.fleet_spec import AlertLimits, AlertSpec
+from opacc_ray.extensions.fleet.alerts import AlertCheck, AlertRule, checks_of, decided, rule_of
+from opacc_ray.extensions.fleet.fleet_spec import AlertLimits, AlertSpec, Limit
 
 POOL, AUDITS = 4000, 3
 """Examples of each pool, and audits of the fleet."""

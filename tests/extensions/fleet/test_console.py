@@ -7,16 +7,10 @@ from typing import Any
 import pytest
 from real_browser import needs_browser, opened
 
-from opacc_ray.extensions.fleet.alerts import problems_of
-from opacc_ray.extensions.fleet.fleet_documents import (
-    AlertCheck,
-    AuditFailure,
-    AuditGoal,
-    AuditSummary,
-    FleetSummary,
-    HistoryPoint,
-    WaitingRun,
-)
+from opacc_ray.extensions.fleet.accuracy_history import HistoryPoint
+from opacc_ray.extensions.fleet.alerts import AlertCheck
+from opacc_ray.extensions.fleet.fleet_summary import AuditGoal, AuditSummary, FleetSummary, WaitingRun, problems_of
+from opacc_ray.extensions.fleet.queue import AuditFailure
 from opacc_ray.extensions.fleet.summary_page import console, limit_of, page, states_of
 from opacc_ray.runs.estimate_documents import StatedEstimate
 from opacc_ray.runs.identity import Population

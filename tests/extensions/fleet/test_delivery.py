@@ -18,11 +18,10 @@ from small_fleet import label, write_fleet
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
-from opacc_ray.extensions.fleet import queue, receivers
-from opacc_ray.extensions.fleet.fleet_documents import FleetSummary
+from opacc_ray.extensions.fleet import queue, run_fleet
 from opacc_ray.extensions.fleet.fleet_spec import load_fleet
-from opacc_ray.extensions.fleet.queue import Outcomes, work_through
-from opacc_ray.lake.store_uris import open_store
+from opacc_ray.extensions.fleet.fleet_summary import FleetSummary
+from opacc_ray.extensions.fleet.queue import work_through
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import unreported
 
@@ -70,7 +69,7 @@ class Webhook:
 
 @pytest.fixture
 def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
-    monkeypatch.setattr(receivers, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(run_fleet, "WAITS", (0.0, 0.0, 0.0))
     server = Webhook()
     yield server
     server.close()
@@ -209,7 +208,7 @@ def test_a_receiver_that_cannot_be_is_refused_before_anything_starts(fleet: Flee
 
 
 def test_a_reason_holds_no_part_of_the_address() -> None:
-    receiver = receivers.Receiver("json://me:p%40ssword@host/token", "json://***", is_file=False)
+    receiver = run_fleet.Receiver("json://me:p%40ssword@host/token", "json://***", is_file=False)
     assert receiver._redacted("p@ssword of me at host/token failed, p%40ssword") == "*** of me at ***/*** failed, ***"
 
 
@@ -285,9 +284,9 @@ def test_an_outcome_is_kept_up_to_date_and_an_interrupt_keeps_the_failure_before
 
     monkeypatch.setattr(queue, "BEAT", 0.05)
     monkeypatch.setattr(verbs, "first_round", slow)
-    audit = next(item for item in load_fleet(fleet.home / "fleet.yaml").audits if item.name == BROKEN)
-    with Outcomes(open_store(str(fleet.folder))) as kept, pytest.raises(KeyboardInterrupt):
-        work_through([audit], 1, unreported, trial=False, outcomes=kept)
+    parsed = load_fleet(fleet.home / "fleet.yaml")
+    with pytest.raises(KeyboardInterrupt):
+        work_through(parsed._replace(audits=parsed.audits[-1:]), unreported, trial=False)
     after = json.loads(place.read_text())
     assert seen[0] > after["attempt"]["began"]
     assert (after["attempt"]["state"], after["failure"]) == ("interrupted", failure)
@@ -377,6 +376,6 @@ def test_a_new_run_with_the_same_alert_is_no_news(fleet: Fleet, webhook: Webhook
 
 def test_a_receiver_that_is_a_file_needs_no_apprise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
-    assert receivers.receiver_of("s3://audits/alerts.json").is_file
+    assert run_fleet.receiver_of("s3://audits/alerts.json").is_file
     with pytest.raises(SpecError, match="apprise"):
-        receivers.receiver_of("mailtos://me@example.org")
+        run_fleet.receiver_of("mailtos://me@example.org")

@@ -12,8 +12,8 @@ from extracting_here import extracting_here
 
 from opacc_ray.errors import AlertError
 from opacc_ray.extensions.fleet.alerts import Evidence
-from opacc_ray.extensions.fleet.fleet_documents import AuditSummary
 from opacc_ray.extensions.fleet.fleet_spec import load_fleet
+from opacc_ray.extensions.fleet.fleet_summary import AuditSummary
 from opacc_ray.extensions.fleet.run_fleet import Written, run_fleet
 from opacc_ray.extensions.fleet.summary_page import page, summary_text
 from opacc_ray.labels.label_actions import import_labels

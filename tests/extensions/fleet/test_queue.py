@@ -24,7 +24,7 @@ NUM_SHARDS = sum(size // 15 for size in SIZES.values())
 
 
 def work(fleet: Fleet, *, trial: bool = False) -> list[Ended]:
-    return work_through(fleet.audits, fleet.spec.concurrency, unreported, trial=trial)
+    return work_through(fleet, unreported, trial=trial)
 
 
 def test_audits_of_one_model_on_one_pool_extract_it_once_though_they_run_at_the_same_time(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_at_most_so_many_audits_are_worked_on_at_a_time(tmp_path: Path, monkeypa
 
 
 def test_an_interrupt_ends_all_audits_and_leaves_what_is_done(tmp_path: Path) -> None:
-    fleet = load_fleet(write_fleet(tmp_path))
+    fleet = load_fleet(write_fleet(tmp_path, concurrency=1))
 
     def interrupt(done: int, total: int | None) -> None:
         if done:
@@ -118,7 +118,7 @@ def test_an_interrupt_ends_all_audits_and_leaves_what_is_done(tmp_path: Path) ->
     before = threading.active_count()
     with extracting_here() as made:
         with pytest.raises(KeyboardInterrupt):
-            work_through(fleet.audits, 1, interrupt, trial=False)
+            work_through(fleet, interrupt, trial=False)
         assert threading.active_count() == before
         first = len(made)
         assert first < 2 * NUM_SHARDS

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from opacc_ray.errors import SpecError
-from opacc_ray.extensions.fleet.fleet_documents import Limit
-from opacc_ray.extensions.fleet.fleet_spec import load_fleet, parse_fleet
+from opacc_ray.extensions.fleet.fleet_spec import Limit, load_fleet, parse_fleet
 
 ROOT = Path(__file__).parents[3]
 

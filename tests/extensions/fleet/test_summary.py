@@ -17,8 +17,9 @@ from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import AlertError
 from opacc_ray.extensions.fleet.alerts import Evidence
 from opacc_ray.extensions.fleet.commands import fleet_text
-from opacc_ray.extensions.fleet.fleet_documents import AuditFailure, AuditSummary, FleetSummary
 from opacc_ray.extensions.fleet.fleet_spec import load_fleet
+from opacc_ray.extensions.fleet.fleet_summary import AuditSummary, FleetSummary
+from opacc_ray.extensions.fleet.queue import AuditFailure
 from opacc_ray.extensions.fleet.run_fleet import Written, run_fleet
 from opacc_ray.extensions.fleet.summary_page import page as page_of
 from opacc_ray.labels.label_actions import import_labels
@@ -117,7 +118,7 @@ def served(home: Home, name: str, **more: Any) -> dict[str, Any]:
 def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opacc_ray.extensions.fleet.run_fleet.make_report", make_report)
+    monkeypatch.setattr("opacc_ray.report.run_report.make_report", make_report)
     written = home.two_weeks(*(served(home, name) for name in ("trained", "random")))
     after = by_name(written)["served-shop"]
     report = (Path(written.files[0]).parent / (after.report or "")).resolve()

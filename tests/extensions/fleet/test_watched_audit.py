@@ -281,7 +281,7 @@ def test_slices_of_one_table_are_windows(method: str, pool: Store) -> None:
     if method == "srs":
         assert found.windows[1].estimate.value == pytest.approx(np.mean(own))
     assert found.windows[1].estimate.low < 0.95 < found.windows[1].estimate.high
-    with pytest.raises(SpecError, match=r'watch\.by: "day" is not in pool\.slices; add it there'):
+    with pytest.raises(SpecError, match=r'watch\.by: "day" is not in pool\.slices; the pool has none; add it there'):
         fleet_of(pool, by="day")
 
 
