@@ -23,8 +23,7 @@ from opacc_ray.extensions.fleet.fleet_summary import FLEETS, open_alerts
 from opacc_ray.extensions.fleet.queue import AuditOutcome
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.packages import require
-from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.runs.run_documents import RunHeader
+from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import names_of_runs
 
 if TYPE_CHECKING:
@@ -86,20 +85,19 @@ class OutputMetrics(Document):
                 yield metric
 
 
-def output_metrics(output: str, now: float | None = None) -> OutputMetrics:
+def output_metrics(output: str) -> OutputMetrics:
     """Read the state of an output; raises DataError if it has neither a run nor a fleet."""
     store = open_store(output)
     samples = [*_of_runs(store), *_of_fleets(store)]
     if not samples:
         raise DataError(f"{store.uri} holds no runs; give the `output` of a spec, which is the folder of its runs")
-    read = MetricSample(name="opacc_read_timestamp_seconds", labels={}, value=time.time() if now is None else now)
-    return OutputMetrics(output=store.uri, samples=[*samples, read])
+    samples += _samples({}, {"opacc_read_timestamp_seconds": time.time()})
+    return OutputMetrics(output=store.uri, samples=samples)
 
 
-def _samples(labels: Mapping[str, str], values: Mapping[str, float | None]) -> Iterator[MetricSample]:
+def _samples(labels: Mapping[str, str], values: Mapping[str, float]) -> Iterator[MetricSample]:
     for name, value in values.items():
-        if value is not None:
-            yield MetricSample(name=name, labels=dict(labels), value=float(value))
+        yield MetricSample(name=name, labels=dict(labels), value=float(value))
 
 
 def _seconds(time: str) -> float:
@@ -111,8 +109,7 @@ def _of_runs(store: Store) -> Iterator[MetricSample]:
     newest = dict[str, tuple[str, str]]()  # time of creation and name of a run; none if its header cannot be read
     for name in names_of_runs(store):
         try:
-            key = f"{name}/{HEADER}"
-            header = RunHeader.from_bytes(store.read(key), store.uri_of(key))
+            header = Run.open(store.store(name).uri).header
             audit, created = header.spec.name, header.created
         except OpaccError:
             audit, created = name.rpartition("-")[0], ""
@@ -121,20 +118,20 @@ def _of_runs(store: Store) -> Iterator[MetricSample]:
         yield from _samples({"audit": audit, "run": name}, _of_run(store.store(name).uri))
 
 
-def _of_run(uri: str) -> dict[str, float | None]:
+def _of_run(uri: str) -> dict[str, float]:
     try:
         run = Run.open(uri)
         state = status(run, with_warnings=False)
     except OpaccError as error:
         log.warning("%s", error)
         return {"opacc_run_failed": 1.0}
-    values: dict[str, float | None] = {
+    values: dict[str, float] = {
         "opacc_run_created_timestamp_seconds": _seconds(run.header.created),
-        "opacc_run_failed": float(state.failure is not None),
+        "opacc_run_failed": state.failure is not None,
         "opacc_shards": state.shards.total,
         "opacc_shards_done": state.shards.done,
-        "opacc_labels": sum(item.labelled for item in state.rounds),
-        "opacc_labels_awaited": sum(item.missing for item in state.rounds),
+        "opacc_labels": sum(counts.labelled for counts in state.rounds),
+        "opacc_labels_awaited": sum(counts.missing for counts in state.rounds),
     }
     if stated := state.estimate:
         ends = {"opacc_interval_low": stated.low, "opacc_interval_high": stated.high}
@@ -149,21 +146,26 @@ def _of_fleets(store: Store) -> Iterator[MetricSample]:
         _, fleet, *rest = key.split("/")
         if len(rest) == 2 and rest[0] == "outcomes":
             outcome = AuditOutcome.from_bytes(store.read(key), store.uri_of(key))
-            yield from _samples(
-                {"fleet": fleet, "audit": outcome.audit},
-                {
-                    "opacc_audit_failed": float(outcome.failure is not None or outcome.is_silent),
-                    "opacc_audit_seen_timestamp_seconds": _seconds(outcome.attempt.seen),
-                },
-            )
-    for item in open_alerts(store.uri).alerts if keys else []:
-        kind, _, of = item.alert.removeprefix(f"{item.audit} ").partition(" ")
-        state = "acknowledged" if item.acknowledged else "firing"
-        labels = {"fleet": item.fleet, "audit": item.audit, "kind": kind, "of": of, "state": state}
-        yield from _samples({name: value for name, value in labels.items() if value}, {"opacc_alert": 1.0})
+            values = {
+                "opacc_audit_failed": outcome.failure is not None or outcome.is_silent,
+                "opacc_audit_seen_timestamp_seconds": _seconds(outcome.attempt.seen),
+            }
+            yield from _samples({"fleet": fleet, "audit": outcome.audit}, values)
+    for problem in open_alerts(store.uri).alerts if keys else []:
+        kind, _, of = problem.alert.removeprefix(f"{problem.audit} ").partition(" ")
+        labels = {"fleet": problem.fleet, "audit": problem.audit, "kind": kind} | ({"of": of} if of else {})
+        labels["state"] = "acknowledged" if problem.acknowledged else "firing"
+        yield from _samples(labels, {"opacc_alert": 1.0})
 
 
-# -- exporter ------------------------------------------------------------------------------------------------
+class _Latest:
+    """The metrics that were read last, for a registry of prometheus_client."""
+
+    def __init__(self, metrics: OutputMetrics) -> None:
+        self.metrics = metrics
+
+    def collect(self) -> "Iterator[Metric]":
+        return self.metrics.collect()
 
 
 def serve(
@@ -183,14 +185,8 @@ def serve(
     require("the exposition of metrics", "prometheus_client")
     from prometheus_client import CollectorRegistry, start_http_server
 
-    latest, is_over = output_metrics(output), is_over or threading.Event()
-
-    class Latest:
-        def collect(self) -> "Iterator[Metric]":
-            return latest.collect()
-
-    registry = CollectorRegistry()
-    registry.register(Latest())
+    latest, registry, is_over = _Latest(output_metrics(output)), CollectorRegistry(), is_over or threading.Event()
+    registry.register(latest)
     try:
         server, _ = start_http_server(port, host, registry)
     except OSError as error:
@@ -199,7 +195,7 @@ def serve(
     try:
         while not is_over.wait(every):
             try:
-                latest = output_metrics(output)
+                latest.metrics = output_metrics(output)
             except OpaccError as error:
                 log.warning("%s", error)
     finally:

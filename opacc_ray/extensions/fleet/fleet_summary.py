@@ -422,10 +422,11 @@ def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
             f"{audit.name}: the accuracy has dropped by more than the {percent_text(check.limit)} allowed since "
             f"{audit.watch.reference}; the window {audit.watch.alarm} raised the alarm of its whole life."
         )
-    measure, subject = audit.last.measure if audit.last else ACCURACY, sentences.metric_name(check.of)
-    measure = sentences.measure_of(ACCURACY if check.slice else check.of, measure)
+    metric = ACCURACY if check.slice else check.of
+    subject = sentences.metric_name(metric)
     if check.slice:
-        subject = f"accuracy in {check.slice} ({sentences.parts_name(check.of)})"
+        subject += f" in {check.slice} ({sentences.parts_name(check.of)})"
+    measure = sentences.measure_of(metric, audit.last.measure if audit.last else ACCURACY)
     digits, confidence = facts.digits_for(check.low, check.high), f"at {facts.level_text(check.level)} confidence"
     is_percent = facts.in_percent(measure)
     if check.kind != "max_drop":

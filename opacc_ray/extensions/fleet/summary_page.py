@@ -17,24 +17,8 @@ from opacc_ray.extensions.fleet.accuracy_history import texts_of
 from opacc_ray.extensions.fleet.fleet_spec import Limit
 from opacc_ray.extensions.fleet.fleet_summary import AuditSummary, FleetSummary, percent_text
 from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.report.facts import (
-    Cell,
-    Column,
-    Fact,
-    Table,
-    change,
-    duration,
-    ends,
-    in_percent,
-    level_text,
-    minute,
-    noun,
-    number,
-    sentence,
-    stated,
-    stopped,
-    thousands,
-)
+from opacc_ray.report import facts
+from opacc_ray.report.facts import Cell, Column, Fact, Table, thousands
 from opacc_ray.report.figures import trend
 from opacc_ray.report.page import escaped, markdown_table, style, template
 from opacc_ray.report.sentences import measure_of, metric_name, parts_name, stated_together
@@ -57,7 +41,7 @@ def page(summary: FleetSummary) -> str:
             waiting=waiting_table(summary),
             watched=watch_table(summary),
             rule=rule_texts(summary),
-            apart=[stopped(shortened_to(text, 600)) for text in apart_texts(summary)],
+            apart=[facts.stopped(shortened_to(text, 600)) for text in apart_texts(summary)],
             style=style("figure.css", "page.css", "console.css"),
         )
     )
@@ -65,13 +49,12 @@ def page(summary: FleetSummary) -> str:
 
 def summary_text(summary: FleetSummary) -> str:
     """Return the Markdown of a summary, for a pull request or a chat."""
+    notes = [*((fact.label, fact.text) for fact in problems(summary)), *notes_of(summary)]
     lines = [f"## {escaped(summary.name)}: {len(summary.audits)} audits", "", f"**{escaped(summary.answer)}**", ""]
-    lines += [f"> **{escaped(fact.label)}:** {escaped(fact.text)}\n" for fact in problems(summary)]
-    lines += [f"> **{escaped(name)}:** {escaped(note)}\n" for name, note in notes_of(summary)]
+    lines += [f"> **{escaped(label)}:** {escaped(text)}\n" for label, text in notes]
     for table in (audit_table(summary), *further_tables(summary)):
         lines += [*markdown_table(table), ""]
-    lines += [f"{escaped(stopped(text))}\n" for text in apart_texts(summary)]
-    lines += [f"{escaped(text)}\n" for text in rule_texts(summary)]
+    lines += [f"{escaped(text)}\n" for text in [*map(facts.stopped, apart_texts(summary)), *rule_texts(summary)]]
     return "\n".join([*lines, f"Made at {escaped(summary.made)} with opacc_ray {escaped(summary.made_with)}."]) + "\n"
 
 
@@ -92,45 +75,46 @@ def audit_table(summary: FleetSummary) -> Table:
         Column("labels", "n", optional=True),
         Column("change", "n"),
         Column("significance", optional=True),
+        Column("alert"),
     ]
-    has_alerts = summary.rule is not None or any(item.failure for item in summary.audits)
-    rows = [_audit_row(item)[: 6 if has_alerts else 5] for item in summary.audits]
-    return Table([*columns, Column("alert")] if has_alerts else columns, rows)
+    num = 6 if summary.rule is not None or any(audit.failure for audit in summary.audits) else 5
+    return Table(columns[:num], [_audit_row(audit)[:num] for audit in summary.audits])
 
 
-def _audit_row(item: AuditSummary) -> tuple[Cell, ...]:
+def _audit_row(audit: AuditSummary) -> tuple[Cell, ...]:
     value: Cell = "–"
     changed: Cell = "–"
     labels, significance = "–", ""
-    if item.last:
-        texts = stated(item.last, item.last.measure)
-        value, labels = (texts.value, texts.interval), thousands(item.last.n)
-    if item.last and item.change:
-        texts = change(item.change, item.last.measure)
-        changed = (texts.value, texts.interval)
-        direction = "higher" if item.change.value > 0 else "lower"
-        significance = f"{direction if item.change.significant else 'none'}, {item.change.how}"
-    raised = ["FAILED"] * (item.failure is not None) + ["ALERT"] * any(check.raised for check in item.alerts)
-    quiet = "not decided" if any(check.value is None for check in item.alerts) else "no alert" if item.alerts else ""
-    return label_of(item), value, labels, changed, significance, ", ".join(raised) or quiet
+    if audit.last:
+        value, labels = facts.stated(audit.last, audit.last.measure), thousands(audit.last.n)
+    if audit.last and audit.change:
+        changed = facts.change(audit.change, audit.last.measure)
+        direction = "higher" if audit.change.value > 0 else "lower"
+        significance = f"{direction if audit.change.significant else 'none'}, {audit.change.how}"
+    raised = ["FAILED"] * (audit.failure is not None) + ["ALERT"] * any(check.raised for check in audit.alerts)
+    quiet = "not decided" if any(check.value is None for check in audit.alerts) else "no alert" if audit.alerts else ""
+    return label_of(audit), value, labels, changed, significance, ", ".join(raised) or quiet
 
 
 def worst_table(summary: FleetSummary) -> Table:
     """Return the lowest slice of each audit and table, with the interval that holds for all its slices at once."""
-    numbers = (
+    columns = [
+        Column("lowest slice"),
+        Column("of", optional=True),
+        Column("audit"),
+        Column("estimate", "n"),
         Column("labels", "n", optional=True),
         Column("in the pool", "n", optional=True),
         Column("all at once", "n"),
-    )
-    columns = (Column("lowest slice"), Column("of", optional=True), Column("audit"), Column("estimate", "n"), *numbers)
+    ]
     rows = []
-    for item in summary.audits:
-        for row in item.worst:
-            measure = measure_of(row.metric, item.last.measure if item.last else row.metric)
-            of = f"{noun(measure) if row.metric == ACCURACY else metric_name(row.metric)} by {parts_name(row.by or '')}"
-            size = "–" if row.size is None else thousands(row.size)
-            cells = (row.slice or "", of, label_of(item), stated(row, measure).value, thousands(row.n), size)
-            rows.append((*cells, stated_together(row, measure).interval))
+    for audit, row in [(one, row) for one in summary.audits for row in one.worst]:
+        measure = measure_of(row.metric, audit.last.measure if audit.last else row.metric)
+        name = facts.noun(measure) if row.metric == ACCURACY else metric_name(row.metric)
+        cells = row.slice or "", f"{name} by {parts_name(row.by or '')}", label_of(audit)
+        size = "–" if row.size is None else thousands(row.size)
+        numbers = facts.stated(row, measure).value, thousands(row.n), size, stated_together(row, measure).interval
+        rows.append((*cells, *numbers))
     return Table(columns, rows)
 
 
@@ -139,48 +123,53 @@ def waiting_table(summary: FleetSummary) -> Table:
     numbers = (Column("labels", "n"), Column("round", "n"))
     columns = (Column("waits for labels"), *numbers, Column("for"), Column("run", "code", True))
     rows = [
-        (label_of(item), thousands(part.missing), str(part.round), duration(part.days), part.run)
-        for item in summary.audits
-        for part in item.waiting
+        (label_of(audit), thousands(run.missing), str(run.round), facts.duration(run.days), run.run)
+        for audit in summary.audits
+        for run in audit.waiting
     ]
     return Table(columns, rows)
 
 
 def watch_table(summary: FleetSummary) -> Table:
     """Return one row per watched audit: its windows, and the evidence of a drop so far."""
-    numbers = (Column("windows", "n"), Column("labelled", "n", optional=True), Column("evidence", "n"))
-    columns = (
+    columns = [
         Column("watched"),
         Column("reference"),
-        *numbers,
+        Column("windows", "n"),
+        Column("labelled", "n", optional=True),
+        Column("evidence", "n"),
         Column("alarm at", "n"),
         Column("newest", optional=True),
-    )
+    ]
     rows = []
-    for item in summary.audits:
-        if own := item.watch:
-            newest, labelled = own.windows[-1:], own.labelled
-            guesses = [pair for window in newest if not window.estimate for pair in window.without_labels.items()]
-            said = ", ".join(f"{number(value, ACCURACY, 1)} ({name})" for name, value in guesses)
-            said = said and f"{said}, if confidence means what it meant in the reference"
-            counts = thousands(len(own.windows)), thousands(len(labelled))
-            evidence = f"{labelled[-1].evidence:.3g}" if labelled else "–"
-            rows.append((label_of(item), own.reference, *counts, evidence, f"{1 / own.false_alarms:.3g}", said))
+    for audit, watch in [(audit, audit.watch) for audit in summary.audits if audit.watch]:
+        labelled = watch.labelled
+        guesses = [
+            pair for window in watch.windows[-1:] if not window.estimate for pair in window.without_labels.items()
+        ]
+        newest = ", ".join(f"{facts.number(value, ACCURACY, 1)} ({name})" for name, value in guesses)
+        newest = newest and f"{newest}, if confidence means what it meant in the reference"
+        counts = thousands(len(watch.windows)), thousands(len(labelled))
+        evidence = f"{labelled[-1].evidence:.3g}" if labelled else "–"
+        rows.append((label_of(audit), watch.reference, *counts, evidence, f"{1 / watch.false_alarms:.3g}", newest))
     return Table(columns, rows)
 
 
 def problems(summary: FleetSummary) -> list[Fact]:
     """Return the alerts, then the failures, then the audits that run or were interrupted."""
-    found = [Fact("Alert", item.text, "error") for item in summary.problems if item.check]
-    for item in summary.problems:
-        if item.failure:
-            head = f"Failed at {minute(item.failure.at)}"
-            found.append(Fact(head, f"{item.audit}: {item.failure.error}", "error"))
-    for audit in summary.audits:
-        if audit.attempt and audit.attempt.state in ("running", "interrupted"):
-            text = f"{audit.name}, since {minute(audit.attempt.began)}"
-            found.append(Fact(audit.attempt.state.capitalize(), text, "warning"))
-    return found
+    alerts, failures = list[Fact](), list[Fact]()
+    for problem in summary.problems:
+        if problem.failure:
+            head = f"Failed at {facts.minute(problem.failure.at)}"
+            failures.append(Fact(head, f"{problem.audit}: {problem.failure.error}", "error"))
+        else:
+            alerts.append(Fact("Alert", problem.text, "error"))
+    attempts = [(audit.name, audit.attempt) for audit in summary.audits if audit.attempt]
+    return [*alerts, *failures] + [
+        Fact(attempt.state.capitalize(), f"{name}, since {facts.minute(attempt.began)}", "warning")
+        for name, attempt in attempts
+        if attempt.state in ("running", "interrupted")
+    ]
 
 
 def label_of(audit: AuditSummary) -> str:
@@ -190,37 +179,34 @@ def label_of(audit: AuditSummary) -> str:
 
 def notes_of(summary: FleetSummary) -> list[tuple[str, str]]:
     """Return what a reader must know of the accuracies, each with its audit."""
-    return [(label_of(item), " ".join(item.notes)) for item in summary.audits if item.notes]
+    return [(label_of(audit), " ".join(audit.notes)) for audit in summary.audits if audit.notes]
 
 
 def apart_texts(summary: FleetSummary) -> list[str]:
     """Return which audits have runs of another population, and what differs."""
-    return [f"{label_of(item)}: {item.apart}" for item in summary.audits if item.apart]
+    return [f"{label_of(audit)}: {audit.apart}" for audit in summary.audits if audit.apart]
 
 
 def rule_texts(summary: FleetSummary) -> list[str]:
     """Return when alerts are raised, and how often falsely, in sentences; none without a rule."""
-    rule, watched = summary.rule, [item.watch for item in summary.audits if item.watch]
-    promise = [
+    rule, watched = summary.rule, [audit.watch for audit in summary.audits if audit.watch]
+    texts = list[str]()
+    if rule is not None:
+        texts += [f"An alert is raised for {_limits_text(rule.limits)}."] if rule.limits else []
+        usual = [(limit.name, limit.limit) for limit in rule.limits]
+        for audit in summary.audits:
+            checks = [check for check in audit.alerts if check.kind != "watch"]
+            if [(check.name, check.limit) for check in checks] != usual:
+                texts.append(f"{label_of(audit)} has its own limits: {_limits_text(checks)}.")
+        wider = ", which are wider than those above" * (rule.level > 0.95 or rule.decided_by == "sequence")
+        texts += [facts.sentence(rule.guarantee)]
+        texts += [f"Alerts are decided by {facts.level_text(rule.level)} intervals{wider}."]
+    texts += [
         "A watched audit whose accuracy never drops by more than the tolerance raises its alarm with probability "
-        f"{own.false_alarms:.2g} at most in its whole life, {own.guarantee}."
-        for own in sorted(watched, key=lambda own: own.exact)[:1]  # all have one rate
+        f"{watch.false_alarms:.2g} at most in its whole life, {watch.guarantee}."
+        for watch in sorted(watched, key=lambda watch: watch.exact)[:1]  # all have one rate
     ]
-    if rule is None:
-        return promise
-    found = [f"An alert is raised for {_limits_text(rule.limits)}."] if rule.limits else []
-    usual = [(limit.name, limit.limit) for limit in rule.limits]
-    for item in summary.audits:
-        own = [check for check in item.alerts if check.kind != "watch"]
-        if [(check.name, check.limit) for check in own] != usual:
-            found.append(f"{label_of(item)} has its own limits: {_limits_text(own)}.")
-    wider = ", which are wider than those above" * (rule.level > 0.95 or rule.decided_by == "sequence")
-    return [
-        *found,
-        sentence(rule.guarantee),
-        f"Alerts are decided by {level_text(rule.level)} intervals{wider}.",
-        *promise,
-    ]
+    return texts
 
 
 def _limits_text(limits: Sequence[Limit]) -> str:
@@ -236,6 +222,9 @@ def _limit_text(limit: Limit) -> str:
     else:
         name = "the accuracy" if limit.of == ACCURACY else metric_name(limit.of)
     return f"an interval of {name} below {percent_text(limit.limit)}"
+
+
+# -- console ---------------------------------------------------------------------------------------------
 
 
 State = Literal["failed", "alert", "missed", "open", "met", "quiet", "stated", "waiting", "none"]
@@ -267,83 +256,82 @@ class Frame(NamedTuple):
     y: Scale  # accuracies
 
 
-def states_of(item: AuditSummary) -> list[State]:
+def states_of(audit: AuditSummary) -> list[State]:
     """Return the states of an audit, the most urgent first: it may have failed while an alert is raised."""
-    urgent: list[State] = ["failed"] * (item.failure is not None)
-    if any(check.raised for check in item.alerts):
+    urgent: list[State] = ["failed"] * (audit.failure is not None)
+    if any(check.raised for check in audit.alerts):
         urgent.append("alert")
-    return urgent or [_stated_state(item)]
+    return urgent or [_stated_state(audit)]
 
 
-def _stated_state(item: AuditSummary) -> State:
-    if item.last is None:
-        return "waiting" if item.waiting else "none"
-    limit, low, high = limit_of(item), item.last.low, item.last.high
-    if limit is None and item.goal and item.goal.number:
-        limit, (low, high) = item.goal.least, item.goal.number.interval
-    if any(check.value is None for check in item.alerts):
+def _stated_state(audit: AuditSummary) -> State:
+    if audit.last is None:
+        return "waiting" if audit.waiting else "none"
+    limit, low, high = limit_of(audit), audit.last.low, audit.last.high
+    if limit is None and audit.goal and audit.goal.number:
+        limit, (low, high) = audit.goal.least, audit.goal.number.interval
+    if any(check.value is None for check in audit.alerts):
         return "open"
     if limit is None:  # drops, slices, metrics or a watch may be limited
-        return "quiet" if item.alerts else "stated"
+        return "quiet" if audit.alerts else "stated"
     if low < limit <= high:
         return "open"
     return "met" if low >= limit else "missed"
 
 
-def limit_of(item: AuditSummary) -> float | None:
+def limit_of(audit: AuditSummary) -> float | None:
     """Return the least accuracy allowed: that of the alerts, or the goal of the spec."""
-    goal = item.goal.least if item.goal and item.goal.metric == ACCURACY else None
-    return next((check.limit for check in item.alerts if check.name == f"min {ACCURACY}"), goal)
+    goal = audit.goal.least if audit.goal and audit.goal.metric == ACCURACY else None
+    return next((check.limit for check in audit.alerts if check.name == f"min {ACCURACY}"), goal)
 
 
 def console(summary: FleetSummary) -> dict[str, Any]:
     """Return the rows and columns of the matrix, or all cells in one list, and how many audits have each state."""
-    frame = _frame(summary.audits)
-    cells = {item.name: _cell(item, frame, f"course-{place}") for place, item in enumerate(summary.audits)}
-    states = [state for item in summary.audits for state in states_of(item)]
+    audits, frame = summary.audits, _frame(summary.audits)
+    cells = [_cell(audit, frame, f"course-{place}") for place, audit in enumerate(audits)]
+    states = [state for audit in audits for state in states_of(audit)]
     counts = [
         (state, mark, words if (num := states.count(state)) == 1 else _SEVERAL.get(words, words), num)
         for state, (mark, words) in WORDS.items()
         if state in states
     ]
-    found: dict[str, Any] = {"counts": counts, "cells": list(cells.values()), "pools": [], "models": []}
-    found["axes"] = _axes_text(summary.audits, frame)
-    if all(item.model is not None for item in summary.audits):
-        pools = list(dict.fromkeys(item.pool or "" for item in summary.audits))
-        models = list(dict.fromkeys(item.model or "" for item in summary.audits))
-        known = {(item.model, item.pool): cells[item.name] for item in summary.audits}
-        rows = [(model, [known.get((model, pool)) for pool in pools]) for model in models]
-        found |= {"pools": pools, "models": rows}
-    return found
+    pools, models = list[str](), list[tuple[str, list[Any]]]()
+    if all(audit.model is not None for audit in audits):
+        pools = list(dict.fromkeys(audit.pool or "" for audit in audits))
+        by_pair = {(audit.model, audit.pool): cell for audit, cell in zip(audits, cells, strict=True)}
+        names = dict.fromkeys(audit.model or "" for audit in audits)
+        models = [(model, [by_pair.get((model, pool)) for pool in pools]) for model in names]
+    axes = _axes_text(audits, frame)
+    return {"counts": counts, "cells": cells, "pools": pools, "models": models, "axes": axes}
 
 
-def _cell(item: AuditSummary, frame: Frame | None, name: str) -> dict[str, Any]:
-    states, texts = states_of(item), stated(item.last, item.last.measure) if item.last else None
-    goal = item.goal
-    if limit_of(item) is None and goal and goal.number:
-        own = stated(goal.number, goal.metric)
-        texts = own._replace(interval=f"{own.interval} {metric_name(goal.metric)}")
-    missing = sum(part.missing for part in item.waiting)
-    oldest = max((part.days for part in item.waiting), default=0.0)
+def _cell(audit: AuditSummary, frame: Frame | None, name: str) -> dict[str, Any]:
+    states, goal, value, interval = states_of(audit), audit.goal, "–", ""
+    if audit.last:
+        value, interval = facts.stated(audit.last, audit.last.measure)
+    if limit_of(audit) is None and goal and goal.number:
+        value, interval = facts.stated(goal.number, goal.metric)
+        interval += f" {metric_name(goal.metric)}"
+    missing = sum(run.missing for run in audit.waiting)
     return {
-        "name": item.name,
-        "pool": item.pool,
+        "name": audit.name,
+        "pool": audit.pool,
         "states": states,
         "mark": WORDS[states[0]][0],
         "words": ", ".join(WORDS[state][1] for state in states),
-        "value": texts.value if texts else "–",
-        "interval": texts.interval if texts else "",
-        "course": None if frame is None or not item.history else _course(item, frame, name),
-        "report": item.report,
+        "value": value,
+        "interval": interval,
+        "course": None if frame is None or not audit.history else _course(audit, frame, name),
+        "report": audit.report,
         "waits": f"{thousands(missing)} to label" if missing else "",
-        "oldest": f"for {duration(oldest)}",
-        "label": f"opacc label {item.waiting[0].run}" if item.waiting else "",
+        "oldest": f"for {facts.duration(max((run.days for run in audit.waiting), default=0.0))}",
+        "label": f"opacc label {audit.waiting[0].run}" if audit.waiting else "",
     }
 
 
 def _frame(audits: Sequence[AuditSummary]) -> Frame | None:
     """Return axes that hold the courses and limits of all audits; None without two points, or with several measures."""
-    points = [point for item in audits for point in item.history]
+    points = [point for audit in audits for point in audit.history]
     if len(points) < 2 or len({point.measure for point in points}) > 1:
         return None
     limits, times = _limits(audits), [point.time for point in points]
@@ -354,26 +342,26 @@ def _frame(audits: Sequence[AuditSummary]) -> Frame | None:
 
 
 def _limits(audits: Sequence[AuditSummary]) -> list[float]:
-    return sorted({limit for item in audits if (limit := limit_of(item)) is not None})
+    return sorted({limit for audit in audits if (limit := limit_of(audit)) is not None})
 
 
 def _axes_text(audits: Sequence[AuditSummary], frame: Frame | None) -> str:
     """Return what all courses show, and their limits."""
     if frame is None:
         return ""
-    measure = next(point.measure for item in audits for point in item.history)
+    measure = next(point.measure for audit in audits for point in audit.history)
     first, last = (datetime.fromtimestamp(time, UTC).date() for time in (frame.x.low, frame.x.high))
-    values = ends(frame.y.low, frame.y.high, measure) + " %" * in_percent(measure)
+    values = facts.ends(frame.y.low, frame.y.high, measure) + " %" * facts.in_percent(measure)
     limits = ", ".join(map(percent_text, _limits(audits)))
     dashed = f" Dashed: the least allowed, {limits}." if limits else ""
     return f"Each course shows {values} from {first} to {last}.{dashed}"
 
 
-def _course(item: AuditSummary, frame: Frame, name: str) -> Markup:
+def _course(audit: AuditSummary, frame: Frame, name: str) -> Markup:
     """Draw the accuracy of an audit over time on the shared axes, with its limit."""
     x, y = frame
-    limit, parts = limit_of(item), list[Markup]()
+    limit, parts = limit_of(audit), list[Markup]()
     if limit is not None:
         parts.append(line(0, y(limit), CELL, y(limit), "edge"))
-    parts += trend([(x(point.time), point) for point in item.history], y, 2.5)
-    return figure(name, f"{item.name} over time", texts_of(item.history), (CELL, HEIGHT), parts)
+    parts += trend([(x(point.time), point) for point in audit.history], y, 2.5)
+    return figure(name, f"{audit.name} over time", texts_of(audit.history), (CELL, HEIGHT), parts)

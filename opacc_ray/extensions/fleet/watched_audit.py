@@ -5,10 +5,10 @@ run before, or the whole pool where no labels were carried over. Where one table
 of times are the windows. See :mod:`opacc_ray.extensions.fleet.watching`.
 """
 
-import contextlib
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -19,7 +19,6 @@ from pydantic import Field
 
 from opacc_ray.audit.accuracy import measure_accuracy, whole_rounds
 from opacc_ray.audit.carried_labels import carried_facts
-from opacc_ray.audit.run_numbers import RunNumbers
 from opacc_ray.designs.design import Design
 from opacc_ray.designs.draw_probability import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import CARRIED, NEW, Grown, InclusionProbability
@@ -30,20 +29,9 @@ from opacc_ray.estimation.failures import failures_by_design
 from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.model_comparison import independent_difference
 from opacc_ray.estimation.sample import Rounds, join
+from opacc_ray.extensions.fleet import watching
 from opacc_ray.extensions.fleet.alerts import AlertCheck, Evidence
 from opacc_ray.extensions.fleet.fleet_spec import WatchSpec
-from opacc_ray.extensions.fleet.watching import (
-    Reference,
-    adjusted,
-    begin,
-    bets_on_draws,
-    bets_on_interval,
-    counted_reference,
-    interval_reference,
-    labels_to_draw,
-    windows_to_alarm,
-    without_labels,
-)
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.metrics.metric import ACCURACY, Metric
@@ -55,9 +43,17 @@ from opacc_ray.runs.series import names_of_runs, output_of, run_beside, runs_of
 from opacc_ray.selection import Selection
 from opacc_ray.slices import NOT_GIVEN, rank
 
+log = logging.getLogger(__name__)
+
 Array = NDArray[np.float64]
 
 LEVEL = 0.95
+
+LEAST = 30
+"""Labels of the reference that the slope of failure by confidence is estimated from, at least."""
+
+DROP = 0.05
+"""Drop for which the time until the alarm is stated."""
 
 _YEAR_LAST = r"\D*(\d{1,2}\D+)+(19|20)\d\d\b.*"
 _DAY_AND_MONTH = r"\d{1,2}(/\d{1,2}|-\d{1,2}-\d\d|/\d{1,2}/\d\d)\b.*"
@@ -120,8 +116,8 @@ class WindowLabels(NamedTuple):
     """Labels of a window, or of the reference."""
 
     outcome: Array  # (n,)
-    rows: NDArray[np.int64]  # (n,) in the pool
     weight: Array  # (n,) in the mean
+    confidence: Array | None  # (n,) of the model; None if it has none
     estimate_at: Callable[[float], Estimate]  # the accuracy at a confidence level
     draws: Array | None  # (n,) unbiased values of the share of failures, draw by draw; None: not drawn so
     is_simple: bool  # whether it is a simple random sample
@@ -135,33 +131,25 @@ class WindowLabels(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A window, or the reference."""
+    """A window."""
 
     name: str
-    run: Run
-    examples: NDArray[np.bool_] | None  # (N,) which of the run's pool it holds; None: unknown
+    created: str  # when its run was created
+    size: int  # examples
+    confidence: Array | None  # (size,) of the model; None: it has none, or it is not known which examples these are
     labels: WindowLabels | None
     unused: str | None = None  # why labels that it has do not count
 
-    @property
-    def stated(self) -> WindowLabels:
-        assert self.labels is not None
-        return self.labels
+
+# -- runs as windows -----------------------------------------------------------------------------------------
 
 
 def watched_runs(name: str, output: str, since: str | None) -> list[Run]:
     """Return the runs of an audit since a day, with the population of the newest one, the oldest first."""
     runs, _ = runs_of(output, name)
     newest = Population.of(runs[-1].spec) if runs else None
-    own = [run for run in runs if Population.of(run.spec) == newest]
-    return [run for run in own if since is None or run.header.created >= since]
-
-
-def lost_before(run: Run) -> str | None:
-    """Return the name of the run that a run has its labels or features from, if that is no longer there."""
-    facts = run.read_selection(1).facts.get(CARRIED, {}) if run.rounds() else {}
-    before = facts.get("run") or run.header.grown_from
-    return before if before and run_beside(output_of(run), before) is None else None
+    alike = [run for run in runs if Population.of(run.spec) == newest]
+    return [run for run in alike if since is None or run.header.created >= since]
 
 
 def rounds_of(run: Run) -> list[LabelledRound]:
@@ -169,8 +157,8 @@ def rounds_of(run: Run) -> list[LabelledRound]:
 
     Raises OpaccError if a round or a label cannot be read.
     """
-    is_there = run.rounds() and run.read_features()
-    return having_labels(whole_rounds(read_rounds(run))) if is_there else []
+    has_features = run.rounds() and run.read_features()
+    return having_labels(whole_rounds(read_rounds(run))) if has_features else []
 
 
 def place_of_reference(runs: Sequence[Run]) -> int | None:
@@ -192,26 +180,50 @@ def place_of_reference(runs: Sequence[Run]) -> int | None:
     return None
 
 
-def _missing(item: LabelledRound) -> str:
-    number = len(item.missing)
-    return f"{counted(number, 'label')} of its round {item.number} {'is' if number == 1 else 'are'} missing"
+def _missing(labelled: LabelledRound) -> str:
+    number = len(labelled.missing)
+    return f"{counted(number, 'label')} of its round {labelled.number} {'is' if number == 1 else 'are'} missing"
+
+
+def _confidence(run: Run) -> Array | None:
+    """Return that of every example of a run's pool, (N,); None if it has none."""
+    index = run.read_index()
+    if index is None or "confidence" not in index.features:
+        return None
+    return feature_store.read_column(run, "confidence").astype(np.float64)
+
+
+def _at(confidence: Array | None, rows: NDArray[Any]) -> Array | None:
+    return None if confidence is None else confidence[rows]
 
 
 def _reference_labels(run: Run) -> WindowLabels:
     accuracy = measure_accuracy(run, rounds_of(run))
     sample, rounds = accuracy.sample, accuracy.sample.rounds
     is_simple = all(isinstance(part.design, SimpleRandom) for part in rounds.selections)
-    return WindowLabels(
-        outcome=sample.outcome,
-        rows=rounds.index,
-        weight=rounds.weights,
-        estimate_at=cache(accuracy.estimate),
-        draws=sample.failure if is_simple else None,
-        is_simple=is_simple,
-    )
+    draws = sample.failure if is_simple else None
+    confidence = _at(_confidence(run), rounds.index)
+    return WindowLabels(sample.outcome, rounds.weights, confidence, cache(accuracy.estimate), draws, is_simple)
 
 
-def _window_labels(rounds: Sequence[LabelledRound]) -> WindowLabels | None:
+def _window(run: Run) -> Window:
+    """Return a run as a window; its labels do not count while some are missing, or one cannot be read."""
+    unused = labels = confidence = fresh = None
+    try:
+        rounds = read_rounds(run) if run.rounds() else []
+        confidence, fresh = _confidence(run), _fresh(run)
+        if rounds and run.read_features():
+            labels = _window_labels(having_labels(whole_rounds(rounds)), confidence)
+        if rounds and rounds[0].missing and int(rounds[0].labelled.sum()) > rounds[0].known_otherwise:
+            unused = f"the labels of {run.name} do not count yet: {_missing(rounds[0])}"
+    except OpaccError as error:
+        labels, fresh, unused = None, None, f"the labels of {run.name} do not count: {error}"
+    if fresh is None:
+        return Window(run.name, run.header.created, num_fresh(run), None, labels, unused)
+    return Window(run.name, run.header.created, int(fresh.sum()), _at(confidence, fresh), labels, unused)
+
+
+def _window_labels(rounds: Sequence[LabelledRound], confidence: Array | None) -> WindowLabels | None:
     """Return the labels that the first of a run's rounds drew from the window; None without any."""
     if not rounds or rounds[0].number != 1:
         return None
@@ -226,103 +238,100 @@ def _window_labels(rounds: Sequence[LabelledRound]) -> WindowLabels | None:
             design = SimpleRandom(len(outcome), size, replacement=False)
         else:
             share = float((1 - outcome).mean())
-            own = design.inclusion_probability[new], np.full(len(outcome), share)
-            design = InclusionProbability(*own, share * size, size, len(outcome), np.empty(0, dtype=np.int64))
+            probabilities = design.inclusion_probability[new], np.full(len(outcome), share)
+            design = InclusionProbability(*probabilities, share * size, size, len(outcome), np.empty(0, dtype=np.int64))
     if isinstance(design, SimpleRandom):
         draws = 1 - outcome
     elif isinstance(design, HansenHurwitz):
         draws = len(outcome) * design.weights * (1 - outcome)
-    return _by_design(design, size, outcome, draws, rows, design.weights)
+    return _by_design(design, size, outcome, draws, design.weights, _at(confidence, rows))
 
 
 def _by_design(
-    design: Design, size: int, outcome: Array, draws: Array | None, rows: NDArray[np.int64], weight: Array
+    design: Design, size: int, outcome: Array, draws: Array | None, weight: Array, confidence: Array | None
 ) -> WindowLabels:
     """Return labels (n,) of a part of ``size`` examples with the estimate of their own design."""
     ids = tuple(map(str, range(len(outcome))))
     drawn = Selection("window", {}, 0, size, np.arange(len(outcome)), ids, design)
     estimate_at = cache(failures_by_design(join(drawn, outcome)).accuracy)
-    return WindowLabels(outcome, rows, weight, estimate_at, draws, isinstance(design, SimpleRandom))
+    return WindowLabels(outcome, weight, confidence, estimate_at, draws, isinstance(design, SimpleRandom))
 
 
-def windows_of(runs: Sequence[Run], until: contextlib.ExitStack) -> tuple[Window, list[Window]]:
-    """Return runs as windows: the first one, which has labels, and what each of the others brought.
+def _fresh(run: Run) -> NDArray[np.bool_] | None:
+    """Return which examples of a run's pool are its window, (N,); None if its features, or those before, are gone."""
+    complete = run.read_features()
+    if complete is None:
+        return None
+    facts = carried_facts(run)
+    if facts is None:
+        return np.ones(complete.index.num_examples, dtype=bool)
+    before = run_beside(output_of(run), facts["run"])
+    earlier = before.read_features() if before else None
+    if earlier is None:
+        return None
+    old = np.concatenate([np.unique(sources) for sources in earlier.features.sources()])
+    return ~np.isin(np.concatenate(list(complete.features.sources())), old)
 
-    Intervals can be computed ``until`` the end of a block.
+
+def num_fresh(run: Run) -> int:
+    """Return the size of a run's window: of what was new when its labels were carried over, or of its pool."""
+    facts = carried_facts(run)
+    index = run.read_index()
+    return int(facts["new"]) if facts else index.num_examples if index else 0
+
+
+# -- slices as windows ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def windows_by(run: Run, by: str) -> Iterator[tuple[str, WindowLabels, Iterator[Window]]]:
+    """Yield the name and labels of the first labelled slice of a run's pool, and those after it as windows.
+
+    Examples without a value are in no window. Intervals can be computed in the block. Raises SpecError if the pool has
+    no such slices, and DataError if none of them has a label, or their order is not clear.
     """
-    first, *later = runs
-    known = Window(first.name, first, None, _reference_labels(first))
-    return known, [_window(run) for run in later]
+    rounds, confidence = rounds_of(run), _confidence(run)
+    selections = [labelled.known for labelled in rounds]
+    index, drawn = (
+        np.concatenate(parts) for parts in ([one.index for one in selections], [_drawn(one) for one in selections])
+    )
+    outcome, weight = np.concatenate([labelled.outcome for labelled in rounds]), Rounds(selections).weights
+    with Evidence(run, rounds).numbers(by) as numbers:
+        slicing = numbers.numbers.pool.slicings[by]
+        estimates_at = cache(lambda level: numbers.numbers.by(Metric(ACCURACY), by, level))
 
+        def window(code: int, name: str) -> Window:
+            examples, at, labels = slicing.codes == code, slicing.codes[index] == code, None
+            sure = _at(confidence, index[at])
+            if at.any() and np.ptp(drawn[at]) <= 1e-9:  # a simple random sample of the slice, given its size
+                design = SimpleRandom(int(at.sum()), int(examples.sum()), replacement=False)
+                labels = _by_design(design, design.population, outcome[at], 1 - outcome[at], weight[at], sure)
+            elif at.any():
+                labels = WindowLabels(
+                    outcome[at], weight[at], sure, lambda level: estimates_at(level)[name], None, False
+                )
+            return Window(f"{by}={name}", run.header.created, int(examples.sum()), _at(confidence, examples), labels)
 
-def _window(run: Run) -> Window:
-    """Return a run as a window; its labels do not count while some are missing, or one cannot be read."""
-    try:
-        rounds = read_rounds(run) if run.rounds() else []
-        is_there = rounds and run.read_features()
-        labels, unused = _window_labels(having_labels(whole_rounds(rounds)) if is_there else []), None
-        if rounds and rounds[0].missing and int(rounds[0].labelled.sum()) > rounds[0].known_otherwise:
-            unused = f"the labels of {run.name} do not count yet: {_missing(rounds[0])}"
-        return Window(run.name, run, _fresh(run), labels, unused)
-    except OpaccError as error:
-        return Window(run.name, run, None, None, f"the labels of {run.name} do not count: {error}")
-
-
-def windows_by(run: Run, by: str, until: contextlib.ExitStack) -> tuple[Window, list[Window]]:
-    """Return the slices of a run's pool as windows in their order: the first labelled one, and those after it.
-
-    Examples without a value are in no window. Intervals can be computed ``until`` the end of a block. Raises SpecError
-    if the pool has no such slices, and DataError if none of them has a label, or their order is not clear.
-    """
-    rounds = rounds_of(run)
-    numbers = until.enter_context(Evidence(run, rounds).numbers(by))
-    slicing = numbers.numbers.pool.slicings[by]
-    labels_of = _labels_by_slice(numbers, by, rounds)
-    windows = [
-        Window(f"{by}={name}", run, slicing.codes == code, labels_of(code, name))
-        for code, name in _in_time(by, slicing.names)
-    ]
-    first = next((place for place, window in enumerate(windows) if window.labels is not None), None)
-    if first is None:
-        raise DataError(f"no slice of {by!r} has a label in {run.uri}; label an example, for a reference")
-    return windows[first], windows[first + 1 :]
+        windows = (window(code, name) for code, name in _in_time(by, slicing.names))
+        first = next((one for one in windows if one.labels is not None), None)
+        if first is None or first.labels is None:
+            raise DataError(f"no slice of {by!r} has a label in {run.uri}; label an example, for a reference")
+        yield first.name, first.labels, windows
 
 
 def _in_time(by: str, names: Sequence[str]) -> list[tuple[int, str]]:
     """Return the places and names of slices as time goes on; raises DataError for dates whose order is not clear."""
-    given = [(place, name) for place, name in enumerate(names) if name != NOT_GIVEN]
-    if unclear := next((name for _, name in given if _UNCLEAR.fullmatch(name)), None):
+    named = [(place, name) for place, name in enumerate(names) if name != NOT_GIVEN]
+    if unclear := next((name for _, name in named if _UNCLEAR.fullmatch(name)), None):
         raise DataError(
             f"the windows of {by!r} have names like {unclear!r}, whose order in time is not clear; write the year "
             "first, as in 2026-11-02 or 2026-W45"
         )
-    if any(name.startswith(("< ", ">= ")) for _, name in given):
-        return given  # intervals between cuts
-    with contextlib.suppress(ValueError, TypeError):
-        return sorted(given, key=lambda own: datetime.fromisoformat(own[1]))
-    return sorted(given, key=lambda own: rank(own[1]))
-
-
-def _labels_by_slice(
-    numbers: RunNumbers, by: str, rounds: Sequence[LabelledRound]
-) -> Callable[[int, str], WindowLabels | None]:
-    """Return a function of the code and the name of a slice, which returns its labels; None without any."""
-    known, codes = [item.known for item in rounds], numbers.numbers.pool.slicings[by].codes
-    index, outcome = (np.concatenate(parts) for parts in ([part.index for part in known], [r.outcome for r in rounds]))
-    weight = Rounds(known).weights
-    drawn, sizes = np.concatenate([_drawn(part) for part in known]), np.bincount(codes)
-    at = cache(lambda level: numbers.numbers.by(Metric(ACCURACY), by, level))
-
-    def labels_of(code: int, name: str) -> WindowLabels | None:
-        own = codes[index] == code
-        if not own.any():
-            return None
-        if np.ptp(drawn[own]) <= 1e-9:  # a simple random sample of the slice, given its size
-            design = SimpleRandom(int(own.sum()), int(sizes[code]), replacement=False)
-            return _by_design(design, design.population, outcome[own], 1 - outcome[own], index[own], weight[own])
-        return WindowLabels(outcome[own], index[own], weight[own], lambda level: at(level)[name], None, False)
-
-    return labels_of
+    if any(name.startswith(("< ", ">= ")) for _, name in named):
+        return named  # intervals between cuts
+    with suppress(ValueError, TypeError):
+        return sorted(named, key=lambda pair: datetime.fromisoformat(pair[1]))
+    return sorted(named, key=lambda pair: rank(pair[1]))
 
 
 def _drawn(part: Selection) -> Array:
@@ -334,38 +343,7 @@ def _drawn(part: Selection) -> Array:
     return np.full(len(part), np.nan)
 
 
-def _fresh(run: Run) -> NDArray[np.bool_] | None:
-    """Return which examples of a run's pool are its window, (N,); None if its features, or those before, are gone."""
-    there = run.read_features()
-    if there is None:
-        return None
-    size = there.index.num_examples
-    facts = carried_facts(run)
-    if facts is None:
-        return np.ones(size, dtype=bool)
-    before = run_beside(output_of(run), facts["run"])
-    known = before.read_features() if before else None
-    if known is None:
-        return None
-    old = np.concatenate([np.unique(own) for own in known.features.sources()])
-    return ~np.isin(np.concatenate(list(there.features.sources())), old)
-
-
-def num_fresh(run: Run) -> int:
-    """Return the size of a run's window: of what was new when its labels were carried over, or of its pool."""
-    facts = carried_facts(run)
-    index = run.read_index()
-    return int(facts["new"]) if facts else index.num_examples if index else 0
-
-
-log = logging.getLogger(__name__)
-
-
-LEAST = 30
-"""Labels of the reference that the slope of failure by confidence is estimated from, at least."""
-
-DROP = 0.05
-"""Drop for which the time until the alarm is stated."""
+# -- a life --------------------------------------------------------------------------------------------------
 
 
 def watch_audit(name: str, output: str, asked: WatchSpec | None = None) -> WatchedAudit:
@@ -374,35 +352,50 @@ def watch_audit(name: str, output: str, asked: WatchSpec | None = None) -> Watch
     Slices ``by`` which it is watched are those of the newest labelled run.
     """
     asked = asked or WatchSpec()
-    by, since = asked.by, asked.since
-    runs = watched_runs(name, output, since)
-    newest = next((run for run in reversed(runs) if rounds_of(run)), None) if by is not None else None
-    first = place_of_reference(runs) if by is None else None
-    if newest is None and first is None:
-        raise _UnlabelledError(_no_reference(name, output, since))
-    with contextlib.ExitStack() as until:
-        known, later = windows_by(newest, by, until) if by and newest else windows_of(runs[first:], until)
-        life = _Life(known, asked.tolerance, asked.false_alarms)
-        windows = [life.take(window) for window in later]
-    alone = _alone(windows, asked.tolerance) if life.alarm is None else []
-    before = lost_before(known.run) if by is None and since is None else None
-    lost = f"the reference, {known.name}, is not the first run of this life: {before}, before it, was removed"
-    last = windows[-1].run if windows else known.name
+    runs, windows, notes = watched_runs(name, output, asked.since), list[WatchedWindow](), list[str]()
+    if asked.by is None:
+        first = place_of_reference(runs)
+        run = None if first is None else runs[first]
+    else:
+        run = next((run for run in reversed(runs) if rounds_of(run)), None)
+    if run is None:
+        raise _UnlabelledError(_no_reference(name, output, asked.since))
+    if asked.by is None and asked.since is None and (lost := _lost_before(run)):
+        notes.append(f"the reference, {run.name}, is not the first run of this life: {lost}, before it, was removed")
+    with windows_by(run, asked.by) if asked.by else nullcontext(_windows_of(runs[runs.index(run) :])) as parts:
+        reference, labels, later = parts
+        life = _Life(labels, asked.tolerance, asked.false_alarms)
+        for window in later:
+            windows.append(life.take(window))
+            notes += [window.unused] if window.unused else []
+        delay = life.delay(windows)
+    last = windows[-1].run if windows else reference
     return WatchedAudit(
         audit=name,
         output=output,
-        reference=known.name,
-        estimate=StatedEstimate(**known.stated.estimate.to_dict()),
+        reference=reference,
+        estimate=StatedEstimate(**labels.estimate.to_dict()),
         tolerance=asked.tolerance,
         false_alarms=asked.false_alarms,
         windows=windows,
-        order=f"{known.name} first, {last} last, in the order of their {'names' if by else 'creation'}",
+        order=f"{reference} first, {last} last, in the order of their {'names' if asked.by else 'creation'}",
         alarm=life.alarm,
-        delay=life.delay(windows),
+        delay=delay,
         exact=life.exact,
-        answer=_answer(windows, life),
-        notes=[*([lost] if before else []), *(own.unused for own in later if own.unused), *alone],
+        answer=life.answer(windows),
+        notes=[*notes, *(_alone(windows, asked.tolerance) if life.alarm is None else [])],
     )
+
+
+def _windows_of(runs: Sequence[Run]) -> tuple[str, WindowLabels, Iterator[Window]]:
+    """Return the name and labels of the first run, and what each of the others brought."""
+    return runs[0].name, _reference_labels(runs[0]), map(_window, runs[1:])
+
+
+def _lost_before(run: Run) -> str | None:
+    """Return the name of the run that a run has its labels or features from, if that is no longer there."""
+    before = (carried_facts(run) or {}).get("run") or run.header.grown_from
+    return before if before and run_beside(output_of(run), before) is None else None
 
 
 def _no_reference(name: str, output: str, since: str | None) -> str:
@@ -411,8 +404,8 @@ def _no_reference(name: str, output: str, since: str | None) -> str:
         return f"no run of {name!r} in {output} since {since} has complete labels; give an earlier day, or label one"
     names = sorted({run.rpartition("-")[0] for run in names_of_runs(open_store(output))})
     if name not in names:
-        known = f"; the audits there are {', '.join(names[:10])}{', …' * (len(names) > 10)}" if names else ""
-        return f"there is no run of {name!r} in {output}{known}; give the name of an audit, and --output of its runs"
+        others = f"; the audits there are {', '.join(names[:10])}{', …' * (len(names) > 10)}" if names else ""
+        return f"there is no run of {name!r} in {output}{others}; give the name of an audit, and --output of its runs"
     return f"no run of {name!r} in {output} has complete labels; label one, which is the reference"
 
 
@@ -427,20 +420,19 @@ def watch_state(
 
     An alarm that ``was_raised`` stays raised while labels that decide it cannot be used.
     """
-    found, drop, raised, notes = None, None, False, list[str]()
+    state, raised, notes, bounds = None, False, list[str](), dict[str, Any]()
     reason: str | None = "no window after the reference has labels yet"
     try:
-        found = watch_audit(name, output, asked)
-        raised, notes = found.alarm is not None, found.notes
-        if found.labelled:
-            drop, reason = found.labelled[-1].change, None
+        state = watch_audit(name, output, asked)
+        raised, notes = state.alarm is not None, state.notes
+        if state.labelled and (drop := state.labelled[-1].change):
+            bounds, reason = {"value": -drop.value, "low": -drop.high, "high": -drop.low}, None
     except _UnlabelledError:
         pass
     except OpaccError as error:
         raised, reason, notes = was_raised, str(error), [f"The watch cannot be decided: {error}."]
-    bounds: dict[str, Any] = {"value": -drop.value, "low": -drop.high, "high": -drop.low} if drop else {}
     check = AlertCheck(kind="watch", limit=asked.tolerance, **bounds, level=LEVEL, raised=raised, reason=reason)
-    return found, check, notes
+    return state, check, notes
 
 
 def labels_for_next(name: str, output: str, asked: WatchSpec) -> int:
@@ -455,85 +447,90 @@ def labels_for_next(name: str, output: str, asked: WatchSpec) -> int:
         return most
     if first is None:
         return most
-    with contextlib.ExitStack() as until:
-        known, later = windows_of(runs[first:], until)
-        life = _Life(known, asked.tolerance, rate=1.0)
-        for window in later:
-            life.bet(window)
-    return int(labels_to_draw(life.state, least, most))
+    _, labels, later = _windows_of(runs[first:])
+    life = _Life(labels, asked.tolerance, rate=1.0)
+    for window in later:
+        life.bet(window)
+    return int(watching.labels_to_draw(life.state, least, most))
 
 
 class _Life:
     """What the windows of an audit have shown so far, compared with a reference."""
 
-    def __init__(self, known: Window, tolerance: float, rate: float) -> None:
-        self.known, self.rate = known, rate
-        self.state = begin(_reference(known.stated), tolerance)
-        self.exact = known.stated.draws is not None
+    def __init__(self, reference: WindowLabels, tolerance: float, rate: float) -> None:
+        self.reference, self.rate = reference, rate
+        self.exact = reference.draws is not None
+        self.state = watching.begin(self._compared(), tolerance)
         self.alarm: str | None = None
-        self._read: tuple[str, Array | None] = ("", None)
-        sure = self._confidence(known.run)
-        self.sure = None if sure is None else sure[known.stated.rows]  # of the labels of the reference
-        self.strength = 0.0 if self.sure is None else _slope(1 - self.sure, known.stated)
+        self.strength = _slope(reference)
+
+    def _compared(self) -> watching.Reference:
+        """Return what the reference says: exactly for a simple random sample, else by its intervals."""
+        labels = self.reference
+        if labels.draws is not None and set(np.unique(labels.outcome)) <= {0.0, 1.0}:
+            return watching.counted_reference(float(labels.draws.sum()), len(labels.draws))
+        return watching.interval_reference(labels.interval_at, labels.estimate.value, labels.estimate.standard_error)
 
     def take(self, window: Window) -> WatchedWindow:
         """Add a window."""
         self.bet(window)
-        if self.alarm is None and self.state.evidence >= 1 / self.rate:
+        evidence, labels, stated = float(self.state.evidence), self.reference, dict[str, Any]()
+        if self.alarm is None and evidence >= 1 / self.rate:
             self.alarm = window.name
-        return _stated(window, self.known, float(self.state.evidence), self._guesses(window))
+        if window.labels is not None:
+            estimate = window.labels.estimate
+            change = independent_difference(estimate, labels.estimate)
+            stated = {"estimate": StatedEstimate(**estimate.to_dict()), "evidence": evidence}
+            stated["change"] = StatedEstimate(**change.to_dict())
+        guesses = dict[str, float]()
+        if window.size and window.confidence is not None and labels.confidence is not None:
+            guesses = watching.without_labels(window.confidence, labels.confidence, labels.outcome, labels.weight)
+        return WatchedWindow(
+            run=window.name, created=window.created, examples=window.size, without_labels=guesses, **stated
+        )
 
     def bet(self, window: Window) -> None:
-        """Bet on a drop by the labels of a window, if it has any."""
+        """Bet on a drop by the labels of a window, if it has any.
+
+        In a simple random sample, the model's confidence is the control variate, if it has one.
+        """
         labels, limits = window.labels, self.state.limits
         if labels is None:
             return
-        if labels.draws is not None:
-            bets = bets_on_draws(self._values(window, labels.draws), limits)
+        if labels.draws is None:
+            self.exact, bets = False, watching.bets_on_interval(labels.interval_at, limits)
         else:
-            bets = bets_on_interval(labels.interval_at, limits)
-        self.exact = self.exact and labels.draws is not None
+            values, sure = labels.draws, window.confidence
+            if self.strength and labels.is_simple and sure is not None and labels.confidence is not None:
+                doubt = 1 - labels.confidence, 1 - sure.mean(), 1 - sure.min()
+                values = watching.adjusted(values, *doubt, self.strength, limits)
+            bets = watching.bets_on_draws(values, limits)
         self.state = self.state.after(bets)
-
-    def _values(self, window: Window, draws: Array) -> Array:
-        """Return the draws of a simple random sample with the model's confidence as control variate, if it has one."""
-        labels, sure = window.stated, self._confidence(window.run)
-        if sure is None or not self.strength or not labels.is_simple or window.examples is None:
-            return draws
-        own = sure[window.examples]
-        return adjusted(draws, 1 - sure[labels.rows], 1 - own.mean(), 1 - own.min(), self.strength, self.state.limits)
-
-    def _guesses(self, window: Window) -> dict[str, float]:
-        """Return what the confidences of a window say, compared with the labels of the reference."""
-        fresh, known, sure = window.examples, self.known.stated, self._confidence(window.run)
-        if fresh is None or not fresh.any() or sure is None or self.sure is None:
-            return {}
-        return without_labels(sure[fresh], self.sure, known.outcome, known.weight)
-
-    def _confidence(self, run: Run) -> Array | None:
-        """Return that of every example of a run's pool, (N,); None if it has none."""
-        if self._read[0] != run.uri:
-            there = run.read_index()
-            found = None
-            if there is not None and "confidence" in there.features:
-                found = feature_store.read_column(run, "confidence").astype(np.float64)
-            self._read = run.uri, found
-        return self._read[1]
 
     def delay(self, windows: Sequence[WatchedWindow]) -> int | None:
         """Return after how many windows with as many labels as the last one a drop by DROP is noticed."""
-        known = self.known.stated
-        usual = next((window.estimate.n for window in reversed(windows) if window.estimate), len(known.outcome))
-        return windows_to_alarm(self.state, min(1 - known.estimate.value + DROP, 1.0), usual, self.rate)
+        labels = self.reference
+        usual = next((window.estimate.n for window in reversed(windows) if window.estimate), len(labels.outcome))
+        return watching.windows_to_alarm(self.state, min(1 - labels.estimate.value + DROP, 1.0), usual, self.rate)
+
+    def answer(self, windows: Sequence[WatchedWindow]) -> str:
+        """Return whether the alarm was raised, in one sentence."""
+        if self.alarm is not None:
+            return f"ALARM: the accuracy has dropped; the window of {self.alarm} raised it."
+        if not (num := self.state.windows):
+            return "No window has labels yet."
+        times = 1 / self.rate / max(float(self.state.evidence), 1e-9)
+        return f"No alarm after {num} of {len(windows)} windows; the evidence would have to grow {times:.3g} times."
 
 
-def _answer(windows: Sequence[WatchedWindow], life: _Life) -> str:
-    if life.alarm is not None:
-        return f"ALARM: the accuracy has dropped; the window of {life.alarm} raised it."
-    if not (num := life.state.windows):
-        return "No window has labels yet."
-    times = 1 / life.rate / max(float(life.state.evidence), 1e-9)
-    return f"No alarm after {num} of {len(windows)} windows; the evidence would have to grow {times:.3g} times."
+def _slope(labels: WindowLabels) -> float:
+    """Return the slope of failure by doubt among labels; 0 if they are few, without confidences, or it falls."""
+    if labels.confidence is None or len(labels.confidence) < LEAST:
+        return 0.0
+    doubt, share = 1 - labels.confidence, labels.weight / labels.weight.sum()
+    away = doubt - share @ doubt
+    spread = float(share @ away**2)
+    return max(float(share @ (away * (1 - labels.outcome))) / spread, 0.0) if spread > 0 else 0.0
 
 
 def _alone(windows: Sequence[WatchedWindow], tolerance: float) -> list[str]:
@@ -541,44 +538,10 @@ def _alone(windows: Sequence[WatchedWindow], tolerance: float) -> list[str]:
     lower = [(window.run, window.change) for window in windows if window.change and window.change.high < -tolerance]
     if not lower:
         return []
-    name, worst = min(lower, key=lambda own: own[1].high)
+    name, worst = min(lower, key=lambda pair: pair[1].high)
     others = f" So {'is' if len(lower) == 2 else 'are'} {counted(len(lower) - 1, 'other')}." if len(lower) > 1 else ""
     return [
         f"{name} alone is {-100 * worst.high:.1f} to {-100 * worst.low:.1f} points lower than the reference (95 % "
         f"interval), more than the tolerance.{others} Without such a drop, at most about one window in 40 shows that "
         "by chance; more labels of it decide, or an alert `max_drop`."
     ]
-
-
-def _slope(doubt: Array, labels: WindowLabels) -> float:
-    """Return the slope of failure by doubt (n,) among labels; 0 if they are few, or it falls."""
-    if len(doubt) < LEAST:
-        return 0.0
-    share = labels.weight / labels.weight.sum()
-    away = doubt - share @ doubt
-    spread = float(share @ away**2)
-    return max(float(share @ (away * (1 - labels.outcome))) / spread, 0.0) if spread > 0 else 0.0
-
-
-def _stated(window: Window, known: Window, evidence: float, guesses: dict[str, float]) -> WatchedWindow:
-    stated = dict[str, Any]()
-    if window.labels is not None:
-        own = window.labels.estimate
-        change = independent_difference(own, known.stated.estimate)
-        stated = {"estimate": StatedEstimate(**own.to_dict()), "change": StatedEstimate(**change.to_dict())}
-        stated["evidence"] = evidence
-    return WatchedWindow(
-        run=window.name,
-        created=window.run.header.created,
-        examples=num_fresh(window.run) if window.examples is None else int(window.examples.sum()),
-        without_labels=guesses,
-        **stated,
-    )
-
-
-def _reference(known: WindowLabels) -> Reference:
-    """Return what the reference says: exactly for a simple random sample, else by its intervals."""
-    found = known.estimate
-    if known.draws is not None and set(np.unique(known.outcome)) <= {0.0, 1.0}:
-        return counted_reference(float(known.draws.sum()), len(known.draws))
-    return interval_reference(known.interval_at, found.value, found.standard_error)
