@@ -536,8 +536,7 @@ def first_budget(spec: str, until: str, by: str | None, keys: "TableKeys") -> in
     """Return the labels of a first round towards a goal for a file of predictions without a run; None otherwise."""
     from opacc_ray.audit.goals import read_goal
     from opacc_ray.audit.label_budget import label_budget_of_table
-    from opacc_ray.spec.predictions_table import is_table, named_columns
-    from opacc_ray.spec.table_spec import kept_budget
+    from opacc_ray.spec.table_spec import is_table, kept_budget, named_columns
 
     if not is_table(spec) or "answer" in named_columns(keys.columns) or keys.task == "regression":
         return None
@@ -565,8 +564,7 @@ def _spec_of(spec: "str | os.PathLike[str] | Mapping[str, Any] | Spec", keys: "T
     """Return a spec; that of a file of predictions is checked and written beside its run."""
     from opacc_ray.audit.checks import check_pool
     from opacc_ray.spec import Spec, parse_spec
-    from opacc_ray.spec.predictions_table import is_table
-    from opacc_ray.spec.table_spec import kept_spec, load_spec_or_table
+    from opacc_ray.spec.table_spec import is_table, kept_spec, load_spec_or_table
 
     if isinstance(spec, Spec):
         return spec

@@ -22,10 +22,11 @@ from opacc_ray.audit.several_models import check_models
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shown
 from opacc_ray.extract import reference
-from opacc_ray.extract.content_digest import code_of, plan_set
 from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.feature_set import plan_set
+from opacc_ray.extract.model_code import code_of
 from opacc_ray.extract.shards import find_repeated, hashes_of
-from opacc_ray.extract.slice_columns import try_slices
+from opacc_ray.extract.table_columns import try_slices
 from opacc_ray.extract.trial import SECONDS, Pace, measure_pace
 from opacc_ray.extract.user_code import call
 from opacc_ray.labels.shown_rows import try_shown

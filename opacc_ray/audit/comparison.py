@@ -36,8 +36,7 @@ from opacc_ray.runs.series import runs_on_pool
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import unreported
 from opacc_ray.selection import Selection
-from opacc_ray.spec.predictions_table import is_table
-from opacc_ray.spec.table_spec import spec_of_other_model
+from opacc_ray.spec.table_spec import is_table, spec_of_other_model
 
 
 class ComparedModel(Part):

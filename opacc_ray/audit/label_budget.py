@@ -34,7 +34,7 @@ from opacc_ray.runs.run_documents import Goal
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous
 from opacc_ray.samplers.neyman import Parameters
-from opacc_ray.spec.predictions_table import read_predictions, warn_without_confidence
+from opacc_ray.spec.table_spec import read_predictions, warn_without_confidence
 
 
 class Way(Part):

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shortened
 from opacc_ray.extract import reference
-from opacc_ray.extract.content_digest import model_of
 from opacc_ray.extract.feature_files import Features
-from opacc_ray.extract.loaded_code import is_same
+from opacc_ray.extract.feature_set import model_of
+from opacc_ray.extract.model_code import is_same
 from opacc_ray.extract.shards import Columns
-from opacc_ray.extract.slice_columns import read_words, try_words
+from opacc_ray.extract.table_columns import read_words, try_words
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.judges import read_judges, read_said, text_of
 from opacc_ray.labels.formats.label_formats import parse

@@ -16,9 +16,8 @@ from opacc_ray.audit.checks import check_pool
 from opacc_ray.audit.several_models import check_models
 from opacc_ray.errors import DataError, counted
 from opacc_ray.extract import reference
-from opacc_ray.extract.content_digest import Code, changes, code_of, decided_by, plan_set
-from opacc_ray.extract.feature_set import HOME, feature_set, locate
-from opacc_ray.extract.loaded_code import has_records, outdated, records
+from opacc_ray.extract.feature_set import HOME, decided_by, feature_set, locate, plan_set
+from opacc_ray.extract.model_code import Code, changes, code_of, has_records, outdated, records
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.extract.trial import difference
 from opacc_ray.extract.user_code import call

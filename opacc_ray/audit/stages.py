@@ -15,24 +15,24 @@ from typing import NamedTuple
 
 from opacc_ray.errors import DataError, LostRayError, counted
 from opacc_ray.extract import reference
-from opacc_ray.extract.content_digest import describe
-from opacc_ray.extract.extraction import Extraction, refusal
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import (
     INDEX,
     Index,
     IndexedShard,
     check_shard,
+    describe,
     locate,
     make_index,
     read_index,
     write_description,
     write_index,
 )
-from opacc_ray.extract.inference import check_decided
-from opacc_ray.extract.loaded_code import confirm, copy_records, outdated
+from opacc_ray.extract.inference import check_decided, refusal
+from opacc_ray.extract.model_code import confirm, copy_records, outdated
 from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
-from opacc_ray.extract.stored_features import extract_shards, needs_model
+from opacc_ray.extract.table_columns import extract_shards, needs_model
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.store import in_order

@@ -26,7 +26,7 @@ from opacc_ray.audit.status import failure_kept, has_page
 from opacc_ray.cluster import local
 from opacc_ray.errors import DataError, LabelError, counted
 from opacc_ray.extract.feature_set import feature_set
-from opacc_ray.extract.slice_columns import store_slices, try_slices
+from opacc_ray.extract.table_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
 from opacc_ray.labels.formats.label_formats import MANIFESTS, NOTES, link_to, write_manifest
 from opacc_ray.labels.label_log import adopt_rules, shown_columns

@@ -337,7 +337,7 @@ def budget(uri: str, until: str, by: str | None, method: str | None, level: floa
     from opacc_ray.audit.goals import read_goal
     from opacc_ray.audit.label_budget import label_budget_of_table
     from opacc_ray.report import answers
-    from opacc_ray.spec.predictions_table import is_table
+    from opacc_ray.spec.table_spec import is_table
 
     if is_table(uri):
         if method:

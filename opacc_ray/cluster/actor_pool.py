@@ -36,8 +36,7 @@ from opacc_ray.cluster.placement import Placement, place
 from opacc_ray.cluster.session import raise_if_ending
 from opacc_ray.cluster.tasks import LOST, Driver, cause_of, raise_if_unmade, ran_out_of_memory
 from opacc_ray.errors import ClusterError, StorageError, counted, shortened
-from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.extractor import Extractor, Interrupted
+from opacc_ray.extract.extraction import Extraction, Extractor, Interrupted
 from opacc_ray.extract.feature_set import left_of
 from opacc_ray.extract.machine import Machine, tune_allocation
 from opacc_ray.extract.shards import ShardReport

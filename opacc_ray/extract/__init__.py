@@ -2,16 +2,17 @@
 
     spec ─► listing ─► shards ─► executor ─► a report per shard ─► index of the feature set
 
-    extraction        what to extract, and the path of an example through an actor: decode, transform, stack, run
-    content_digest    the name of a set: a digest of data, model, code and batches, before any code runs
-    extractor         one shard: read, computed and written; the work of an actor (cluster/actor_pool.py)
-    stored_features   one shard of a table that has features: no model runs, so threads of this process do
-    reference         features of training data, and dsa or lsa of a shard that is compared with them
+    model_code        the code that decides features: before any of it runs, and what Python really loaded
+    inference         the path of an example: decode, transform, stack, run; the form of outputs
+    extraction        what to extract; a shard read, computed and written: the work of an actor (cluster/actor_pool.py)
+    torch_model       a torch module, with hooks on its layers
+    table_columns     a shard of a table that has features, and its slices: threads of this process read them
+    reference         features of training data, and dsa or lsa (surprise) of a shard that is compared with them
     shards            the file of a shard, and the report in it
-    feature_set       the index, written when all shards are there; the features of an earlier listing of the pool
+    feature_set       the name and the index of a set; the features of an earlier listing of the pool
     feature_files     columns of complete features, a cache of what is derived of them, and parts of a pool for samplers
     trial             some examples before any actor starts, and some stored ones, run again
-    loaded_code       what Python really loaded, compared before features are used again
+    user_code         a process of its own for the user's code
 
 A shard's file is written whole, last, so it is the checkpoint: a file that exists is finished.
 """

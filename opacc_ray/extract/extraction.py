@@ -1,39 +1,49 @@
-"""What to extract, from where and to where, and the path of an example through an actor, from the pool to outputs.
+"""Extraction of shards of the pool into files of features: what to extract, and the work of an actor, without Ray.
 
-    decode        lake.pools.read_numbered: a shard's examples, or bad items that say why one cannot be used
-    transform     the user's function, or the default one, from a decoded example to the model's input
-    stack         a `Batch`, always cut at the same examples of a shard
-    run           the model, on a device
-    columns       output, prediction, confidence and hidden layer of each example
-
-Extraction, the trial before it and the check of stored features all use it.
+A shard's file is written atomically, so it is also the checkpoint: a file that exists is finished.
 """
 
 import os
 import threading
-from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
-from opacc_ray.extract.content_digest import Code
+from opacc_ray.errors import OpaccError
+from opacc_ray.extract import model_code, reference
 from opacc_ray.extract.feature_set import left_of, merged, read_carried
-from opacc_ray.extract.inference import columns_of, load_model
-from opacc_ray.extract.machine import in_halves
-from opacc_ray.extract.shards import Columns, FeatureShard, joined, not_finite
-from opacc_ray.extract.user_code import Activations, user_code
-from opacc_ray.lake.examples import BadItem, Example, Shard, source_of
-from opacc_ray.lake.pools import read_numbered
+from opacc_ray.extract.inference import Batch, Feed, check_bad, columns_of
+from opacc_ray.extract.machine import Machine, yield_to_others
+from opacc_ray.extract.model_code import Code, check_unchanged, watched
+from opacc_ray.extract.reference import StoredSurprise
+from opacc_ray.extract.shards import (
+    Columns,
+    FeatureShard,
+    ShardReport,
+    check_plan,
+    encode_shard,
+    not_finite,
+    read_report,
+    report_on,
+    stacked,
+)
+from opacc_ray.extract.software import software
+from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.store_uris import Store
-from opacc_ray.spec import CoverageSpec, PoolSpec, Spec, load_function, open_pool, rules_of
+from opacc_ray.neurons.criteria import Ranges
+from opacc_ray.packages import require
+from opacc_ray.parts.loops import NextAhead
+from opacc_ray.spec import PoolSpec, Spec, see_modules
 
 if TYPE_CHECKING:
     from opacc_ray.extract.inference import FunctionModel
-    from opacc_ray.extract.torch_model import Model
+    from opacc_ray.extract.torch_model import Device
+    from opacc_ray.extract.user_code import Activations
 
 
 @dataclass(frozen=True)
@@ -74,218 +84,171 @@ class Extraction:
         return shard.take(rows, self.names)._replace(bad=[*shard.bad, *bad])
 
 
-def check_bad(spec: Spec, source: PoolSpec, bad: Sequence[BadItem]) -> None:
-    """Raise DataError for the first example that could not be used, unless the spec excludes those."""
-    if bad and spec.extract.on_bad_item == "error":
-        raise refusal(spec, source, bad[0])
+_COVERED = "covered layers"  # a column that is never written: NaN if a value of these layers is not finite
 
 
-def refusal(spec: Spec, source: PoolSpec, item: BadItem) -> DataError:
-    """Return the error for a bad item that the spec does not exclude."""
-    aim = "state the accuracy of" if source == spec.pool else "compare with"
-    return DataError(
-        f"example {item.id!r} of {source.uri}: {item.reason}; "
-        f"repair or remove it, or set extract.on_bad_item: exclude to {aim} the rest"
-    )
+class Interrupted(OpaccError):
+    """Extraction was ended on purpose between two batches, and nothing was written."""
+
+    exit_code = 4
 
 
-_FIRST_BYTES = 1 << 30  # of a batch, reserved at first, which take no memory before they are written; then it grows
+class Extractor:
+    """Extracts shards into files of features, with the model and the reference in memory.
 
-
-class Feed:
-    """The transform and the model of a spec, and the path of the examples of one source through both.
-
-    ``readers`` threads decode; the transform is called by one thread at a time. Raises SpecError or DataError if
-    transform or model cannot be loaded.
+    Two threads may call ``extract``. While one computes a batch, a further thread reads and decodes the next one, on
+    ``readers`` threads. The second thread writes the shard before, reads the first batch of the shard after, and
+    computes when the first one waits. Transform and model are called by one thread at a time. Memory holds, for each
+    shard, one decoded example, the examples that were read ahead and the inputs of one batch; for the shard that
+    computes, of two.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        source: PoolSpec,
-        device: str = "cpu",
-        coverage: CoverageSpec | None = None,
-        readers: int = 1,
-    ) -> None:
-        self._spec, self._source, self._readers, self._device = spec, source, readers, device
-        self._store = open_pool(source)
-        self._transform = load_transform(spec)
-        self._transforming = threading.Lock()
-        self.model = load_model(spec, device, coverage)
+    def __init__(self, job: Extraction, device: str = "cpu", readers: int = 1) -> None:
+        self._job = job
+        self._device_name = device
+        self._readers = readers
+        self._device: Device | FunctionModel | None = None
+        self._feed: Feed | None = None
+        self._ranges: Ranges | None = None  # of the reference
+        self._surprise: StoredSurprise | None = None
+        self._computing = threading.RLock()
+        self._interrupted = threading.Event()
+        self._recording = threading.Lock()
+        self._recorded: tuple[int, int] | None = None  # state of the process when its code was recorded
+        self._code: model_code.LoadedCode | None = None  # that was recorded
 
-    def read(self, shard: Shard, bad: list[BadItem]) -> Generator["Batch", None, None]:
-        """Yield the batches of a shard; examples that cannot be used are appended to ``bad``, or are errors."""
-        size, digests = self._spec.extract.batch_size, [source_of(part) for part in shard.parts]
-        rules = rules_of(self._source)._replace(readers=self._readers)
-        batch = Batch(size)
-        for number, item in read_numbered(self._store, self._source.format, shard, rules):
-            if isinstance(item, BadItem):
-                check_bad(self._spec, self._source, [item])
-                bad.append(item._replace(source=digests[number]))
-                continue
-            with self._transforming:
-                batch.add(item, transformed(self._transform, item), digests[number])
-            if batch.is_full:
-                yield batch
-                batch = Batch(size)
-        if batch.ids:
-            yield batch
+    def interrupt(self) -> None:
+        """End all shards after the current batch, with Interrupted, and begin no other."""
+        self._interrupted.set()
 
-    def batch(self, examples: Sequence[Example]) -> "Batch":
-        """Return decoded examples as one batch."""
-        batch = Batch(max(1, len(examples)))
-        for example in examples:
-            batch.add(example, transformed(self._transform, example))
-        return batch
-
-    def run(self, batch: "Batch") -> Activations:
-        """Run the model on a batch; on its halves, if the memory of a GPU runs out."""
-        if self._device == "cpu":
-            return run_model(self.model, batch.inputs)
-        return run_that_fits(lambda part: run_model(self.model, part), batch.inputs)
-
-    def columns(self, batch: "Batch", required: Sequence[str] = ()) -> Columns:
-        """Run the model on a batch and return its columns; raises as :func:`columns_of`."""
-        return columns_of(self._spec, self.run(batch), required)
-
-
-def run_here(spec: Spec, examples: Sequence[Example], name: str) -> Columns:
-    """Run a spec's transform and model on decoded examples in this process, on the CPU, batch after batch.
-
-    Raises the errors of extraction; ``name`` is the model's in the error for NaN or infinity.
-    """
-    feed, size, parts = Feed(spec, spec.pool), spec.extract.batch_size, []
-    for start in range(0, len(examples), size):
-        batch = feed.batch(examples[start : start + size])
-        columns = feed.columns(batch)
-        for row, column in not_finite(columns).items():
-            raise DataError(f"{name} gives NaN or infinity in {column} for example {batch.ids[row]!r}; mend the model")
-        parts.append(columns)
-    return joined(parts)
-
-
-# -- transform -------------------------------------------------------------------------------------------------
-
-
-def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
-    """Return the spec's transform, or the default one."""
-    return load_function(spec.transform, "transform") if spec.transform else default_transform
-
-
-def default_transform(example: NDArray[Any]) -> NDArray[np.float32]:
-    """Scale uint8 and uint16 images to [0, 1] with the channel first, (H, W[, channels]) -> (channels, H, W).
-
-    Other types are only converted to float32.
-    """
-    if example.dtype not in (np.uint8, np.uint16):
-        return example.astype(np.float32)
-    scaled = np.divide(example, np.iinfo(example.dtype).max, dtype=np.float32)
-    return np.moveaxis(scaled, -1, 0) if scaled.ndim == 3 else scaled[None]
-
-
-def transformed(transform: Callable[[NDArray[Any]], Any], example: Example) -> NDArray[np.float32]:
-    """Return the model's input for one example."""
-    array = example.array
-    try:
-        made = transform(array)
-        if made is not None:
-            return np.asarray(made, dtype=np.float32)
-    except (Exception, SystemExit) as error:  # described only if it fails
-        with user_code(f"transform, given {_described(example)},"):
-            raise error
-    raise DataError(f"transform returned None, given {_described(example)}; let it return the model's input")
-
-
-def _described(example: Example) -> str:
-    return f"example {example.id!r} of shape {example.array.shape} and type {example.array.dtype}"
-
-
-# -- batch -----------------------------------------------------------------------------------------------------
-
-
-class Batch:
-    """Inputs of the model, all of one shape, with the ids of their examples; at most ``most``.
-
-    The thread that reads copies each input to its place, while another thread computes. Stacking them later would make
-    the two wait for each other at every copy, since NumPy releases Python's lock.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.ids: list[str] = []
-        self.uris: list[str] = []
-        self.sources: list[int] = []  # digests of the parts of the shard that the examples are from
-        self.turned: Counter[int] = Counter()  # image files that state an orientation, by that digest
-        self.own_ids = False
-        self.largest = 0  # bytes of the largest decoded example
-        self._most = most
-        self._array = np.empty(0, dtype=np.float32)
-        self._shape: tuple[int, ...] = ()
+    def prepare(self) -> "Device | FunctionModel":
+        """Load the model, if it is needed, and the reference, once, before any shard is read."""
+        if self._device is not None:  # a thread that writes need not wait for one that computes
+            return self._device
+        with self._computing:
+            if self._device is None:
+                job = self._job
+                device = self._load(job)
+                if job.hidden is not None:
+                    self._surprise = StoredSurprise(job, job.hidden, device.arrays)
+                elif job.reference is not None:
+                    self._ranges = reference.read_ranges(job.reference)
+                self._device = device
+            return self._device
 
     @property
-    def is_full(self) -> bool:
-        return len(self.ids) == self._most
+    def feed(self) -> Feed:
+        """The path of examples through transform and model, which are loaded."""
+        self.prepare()
+        assert self._feed is not None  # not for surprise
+        return self._feed
 
-    @property
-    def inputs(self) -> NDArray[np.float32]:
-        """(B, ...), with the memory layout of ``np.stack``."""
-        return self._array[: len(self.ids)]
+    @cached_property
+    def maker(self) -> Machine:
+        """Kind of the machine that makes the features, with its software, which is the driver's."""
+        own = software()
+        return self.prepare().machine.model_copy(update={"opacc": own["opacc"], "python": own["Python"]})
 
-    def add(self, example: Example, value: NDArray[np.float32], source: int = 0) -> None:
-        place = len(self.ids)
-        if place == len(self._array) or value.shape != self._shape:
-            self._reserve(example, value)
-        self._array[place] = value
-        self.ids.append(example.id)
-        self.uris.append(example.uri)
-        self.sources.append(source)
-        if example.is_turned:
-            self.turned[source] += 1
-        if example.array.nbytes > self.largest:
-            self.largest = example.array.nbytes
+    @watched()
+    def _load(self, job: Extraction) -> "Device | FunctionModel":
+        if job.hidden is not None:
+            require("a comparison with a reference", "torch")
+            from opacc_ray.extract.torch_model import Device
 
-    def _reserve(self, example: Example, value: NDArray[np.float32]) -> None:
-        """Reserve memory for the first value, or for more of its shape; raises DataError for another shape."""
-        if not self.ids:
-            num = min(self._most, _FIRST_BYTES // max(value.nbytes, 1) + 1)
-            self._array, self._shape, self.own_ids = _empty_inputs(value, num), value.shape, example.own_id
-        elif value.shape != self._shape:
-            raise DataError(
-                f"example {example.id!r} has shape {value.shape} and {self.ids[0]!r} {self._shape}; "
-                "set transform to a function that returns one shape"
-            )
+            return Device(self._device_name, job.spec.extract.threads_per_actor)
+        see_modules(job.modules)
+        if job.code is not None:
+            check_unchanged(job.code, job.spec, job.modules)
+        covered = job.spec.extract.coverage if job.ranges or "coverage" in job.names else None
+        self._feed = Feed(job.spec, job.source, self._device_name, covered, self._readers)
+        return self._feed.model
+
+    @watched()
+    def extract(self, shard: Shard) -> ShardReport:
+        """Read, compute and write one shard, unless another process has; returns its report.
+
+        Raises DataError with the id of a faulty example.
+        """
+        self._refuse_interrupted(shard)
+        if (entry := self._job.target.entry(shard.file)) is not None:
+            report = read_report(self._job.target, shard.file, entry.size)
+            check_plan(self._job.target, self._job.source.format, shard, report)
+            return report
+        self.prepare()
+        if self._surprise is None:
+            features = self._job.features_of(shard, self._computed_part)
         else:
-            more = _empty_inputs(value, min(self._most, 2 * len(self._array)))
-            more[: len(self._array)] = self._array
-            self._array = more
+            stored = self._surprise.read(shard)
+            with self._computing:
+                features = self._surprise.compute(stored)
+        with ThreadPoolExecutor(1, "opacc-write", yield_to_others) as writer:  # of lower priority than the model
+            return writer.submit(self._write, shard, features).result()
 
-    def release(self) -> None:
-        """Free the memory of the inputs."""
-        self._array = self._array[:0].copy()
+    def _computed_part(self, shard: Shard) -> FeatureShard:
+        """Compute the parts of a shard that have no features; write the ranges, which are there before the features."""
+        features, ranges = self._compute(shard)
+        if ranges:
+            reference.write_ranges(self._job.target, shard, ranges)
+        return features
 
+    def try_shard(self, shard: Shard) -> None:
+        """Compute a shard, or part of one, and write nothing."""
+        self._compute(shard)
 
-def _empty_inputs(value: NDArray[np.float32], num: int) -> NDArray[np.float32]:
-    """Return an array for ``num`` inputs like ``value``, with the memory layout of ``np.stack``."""
-    strides = np.stack([value, value]).strides[1:]
-    order = sorted(range(value.ndim), key=lambda axis: -strides[axis])
-    room = np.empty((num, *(value.shape[axis] for axis in order)), dtype=np.float32)
-    return room.transpose(0, *(1 + order.index(axis) for axis in range(value.ndim)))
+    def _write(self, shard: Shard, features: FeatureShard) -> ShardReport:
+        folder, data = self._job.target, encode_shard(features, self.maker)
+        report = report_on(features, data, folder.uri_of(shard.file))
+        check_plan(folder, self._job.source.format, shard, report)
+        self._record_code()
+        folder.write(shard.file, data)
+        return report
 
+    def _record_code(self) -> None:
+        """Write what this process has loaded, unless that has been written."""
+        with self._recording:
+            if self._job.hidden is None and self._recorded != (now := model_code.state()):
+                self._code = model_code.record(self._job.target, self._job.modules, self._code)
+                self._recorded = now
 
-# -- model -----------------------------------------------------------------------------------------------------
+    def _compute(self, shard: Shard) -> tuple[FeatureShard, list[Ranges]]:
+        """Return all columns of a shard, and the ranges of the covered neurons in each batch."""
+        parts: list[FeatureShard] = []
+        bad: list[BadItem] = []
+        ranges: list[Ranges] = []
+        with closing(self._batches_exclusively(shard, bad)) as batches:
+            for batch in batches:
+                self._refuse_interrupted(shard)
+                activations = self.feed.run(batch)
+                columns = self.measure(activations)
+                parts.append(
+                    FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids, batch.sources, batch.turned)
+                )
+                if self._job.ranges:
+                    sound = np.delete(np.arange(len(batch.ids)), list(not_finite(columns)))
+                    ranges += [Ranges.of([values[sound] for values in activations.layers])] if len(sound) else []
+        return stacked(parts)._replace(bad=bad), ranges
 
+    def _batches_exclusively(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
+        """Yield batches of inputs, read one ahead; other shards compute only while this one waits."""
+        with NextAhead(self.feed.read(shard, bad), yield_to_others) as ahead:
+            while (batch := ahead.take()) is not None:
+                with self._computing:
+                    while batch is not None:
+                        yield batch
+                        batch.release()  # the inputs of the next one are in memory
+                        batch = ahead.take() if ahead.is_there else None
 
-def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Activations:
-    """Run a batch (B, ...); raises DataError if the user's model fails."""
-    remedy = "set transform to a function that makes the input it was trained on"
-    with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
-        return model(batch)
+    def _refuse_interrupted(self, shard: Shard) -> None:
+        if self._interrupted.is_set():
+            raise Interrupted(f"shard {shard.name} was interrupted; run the same command again")
 
-
-def run_that_fits(run: Callable[[NDArray[np.float32]], Activations], batch: NDArray[np.float32]) -> Activations:
-    """Run a batch (B, ...), or recursively its halves; raises MemoryError if memory runs out for a single example."""
-    remark = "%s; the batch of %d runs in halves: lower extract.batch_size"
-    parts = in_halves(lambda rows: run(batch[rows]), slice(0, len(batch)), remark)
-    hidden = [part.hidden for part in parts if part.hidden is not None]
-    output = np.concatenate([part.output for part in parts])
-    layers = tuple(map(np.concatenate, zip(*(part.layers for part in parts), strict=True)))
-    return Activations(np.concatenate(hidden) if hidden else None, output, layers)
+    def measure(self, activations: "Activations") -> Columns:
+        """Return the named columns of a batch, and the one for NaN in covered layers."""
+        job, spec = self._job, self._job.spec
+        columns = columns_of(spec, activations, job.names)
+        if activations.layers:
+            sound = np.all([np.isfinite(values).all(axis=1) for values in activations.layers], axis=0)  # (B,)
+            columns[_COVERED] = np.where(sound, 0.0, np.nan)
+        if "coverage" in job.names:
+            columns["coverage"] = spec.extract.coverage.rule.bits(activations.layers, self._ranges)
+        return {name: values for name, values in columns.items() if name in (*job.names, _COVERED)}

@@ -4,7 +4,7 @@
     features/DIGEST/part-000000.parquet          id, uri and the features of the forward pass of a shard's examples
     features/DIGEST/index.json                   written last: its presence means that they are complete
     features/DIGEST/dsa-DIGEST/part-000000.parquet, …/index.json    dsa or lsa, computed from the hidden layer
-    features/DIGEST/slices-DIGEST/…              columns that make slices of the pool (slice_columns.py)
+    features/DIGEST/slices-DIGEST/…              columns that make slices of the pool (table_columns.py)
 
 DIGEST covers all that determines the content. Names, seeds, methods, budgets and scores do not change it. dsa and lsa
 compare with training data, so each is in a separate folder, whose digest covers those; it has the same rows.
@@ -29,13 +29,15 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, Strict, model_validator
+from pydantic import BaseModel, Field, Strict, model_validator
 
 from opacc_ray.documents import Part, SealedDocument, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.extract.feature_files import FeatureFile, Features
 from opacc_ray.extract.machine import Machine
+from opacc_ray.extract.model_code import Code, json_digest
 from opacc_ray.extract.shards import (
+    FEATURES_FORMAT,
     REMEDY,
     SOURCE,
     FeatureShard,
@@ -46,13 +48,15 @@ from opacc_ray.extract.shards import (
     stacked,
     widths,
 )
-from opacc_ray.lake.examples import Shard, source_of
+from opacc_ray.lake.examples import Plan, Shard, source_of
 from opacc_ray.lake.parquet_io import numbers, to_numpy
 from opacc_ray.lake.store_uris import Store, join, open_store
-from opacc_ray.spec import SURPRISE
+from opacc_ray.spec import PLACEMENT, SURPRISE, PoolSpec, Spec
 
 INDEX = "index.json"
+
 ALL = ("hidden", "output", "confidence", *SURPRISE, "coverage", "prediction")  # all features, in the order of columns
+
 HOME, DESCRIPTION = "features", "set.json"  # the folder of all sets of an output, and the file that describes a set
 
 Folder = Annotated[str, Field(pattern="^[a-z]+-[0-9a-f]{16}$")]
@@ -380,3 +384,86 @@ def merged(shard: Shard, parts: Sequence[FeatureShard]) -> FeatureShard:
     place = {source_of(part): number for number, part in enumerate(shard.parts)}
     order = np.argsort([place[source] for source in whole.sources or ()], kind="stable")
     return whole.take(order.tolist())
+
+
+_OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
+
+_NOT_OF_MODEL = {"name", "weights", "classes"}
+
+_OF_EXTRACT = {"batch_size", "shard_size", "precision", "threads_per_actor"}
+
+_NOT_OF_EXTRACT = {"features", "coverage", "on_bad_item", *PLACEMENT}
+
+
+def decided_by(spec: Spec, source: PoolSpec | None, planned: Plan, code: Code | None) -> dict[str, Any]:
+    """Return all that determines a forward pass over data: listing, reading rules, model, code and batches."""
+    return {
+        "version": FEATURES_FORMAT,
+        "listing": planned.digest,
+        "source": source.reading() if source else None,
+        **model_of(spec),
+        "extract": _deciding(spec.extract, _OF_EXTRACT, _NOT_OF_EXTRACT),
+        **({"code": code.model_dump()} if code else {}),
+    }
+
+
+def model_of(spec: Spec) -> dict[str, Any]:
+    """Return the parts of a spec that determine the model's output for an example."""
+    return {"model": _deciding(spec.model, _OF_MODEL, _NOT_OF_MODEL), "transform": spec.transform}
+
+
+def _deciding(section: BaseModel, always: set[str], never: set[str]) -> dict[str, Any]:
+    """Return the keys of a section that determine the content; unlisted ones do if they have no default value."""
+    fields = type(section).model_fields
+    content = section.model_dump(mode="json", exclude=never)
+    return {
+        key: value for key, value in content.items() if key in always or getattr(section, key) != fields[key].default
+    }
+
+
+def plan_set(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None = None) -> FeatureLink | None:
+    """Return the set of a new run; None if its features are in its own prefix.
+
+    A set with more features of the model is used if it is complete and excludes no example.
+
+    The spec has the digest of its weights; ``planned`` and ``compared`` are the shards of pool and reference.
+    """
+    if spec.model.weights is None:
+        return None
+    wanted = set(spec.extracted())
+    default = {"hidden", "output", "prediction"} | ({"confidence"} if spec.model.task == "classification" else set())
+    links = [
+        _link(spec, planned, compared, code, [name for name in ALL if name in each])
+        for each in (wanted | default, wanted)
+    ]
+    if links[0] != links[1]:
+        index = read_index(open_store(join(spec.output, HOME, links[0].digest)))
+        if index is None or index.bad:
+            return links[1]
+    return links[0]
+
+
+def _link(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None, features: list[str]) -> FeatureLink:
+    own = describe(spec, planned, compared, features, code).model_dump(exclude={"format", "sha256"})
+    content = {"reference": _reference_of(spec, compared, code)}
+    return FeatureLink(
+        folder=f"../{HOME}/{json_digest(own)[:16]}",
+        features=features,
+        added={name: f"{name}-{json_digest({'feature': name} | content)[:16]}" for name in spec.surprise()},
+    )
+
+
+def describe(
+    spec: Spec, planned: Plan, compared: Plan | None, features: list[str], code: Code | None = None
+) -> FeatureSetDescription:
+    """Describe all that determines the features of a model for a pool."""
+    content = decided_by(spec, spec.pool, planned, code)
+    if "coverage" in features:
+        coverage = spec.extract.coverage
+        ranges = _reference_of(spec, compared, code) if coverage.rule.needs_ranges else None
+        content |= {"coverage": coverage.model_dump(), "reference": ranges}
+    return FeatureSetDescription(pool=spec.pool.uri.rstrip("/"), features=features, decided_by=content)
+
+
+def _reference_of(spec: Spec, compared: Plan | None, code: Code | None) -> dict[str, Any] | None:
+    return None if compared is None else decided_by(spec, spec.reference, compared, code)

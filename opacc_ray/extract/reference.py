@@ -6,21 +6,21 @@
     references/DIGEST/index.json               written last: its presence means that it is complete
 
 DSA and LSA need traces, some coverage needs ranges, and a labelled reference needs confidence. DIGEST covers all that
-decides the content (:mod:`opacc_ray.extract.content_digest`). Without weights in the spec, the factory may return
+decides the content (:mod:`opacc_ray.extract.feature_set`). Without weights in the spec, the factory may return
 another model each time; then the reference is in the run's own prefix, and no other run uses it.
 
 The surprise of the examples of a set is computed from its hidden layer, shard by shard; no model runs.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.content_digest import Code, decided_by, digest_of
-from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.feature_files import Features
-from opacc_ray.extract.feature_set import Index, read_index, read_other
+from opacc_ray.extract.feature_set import Index, decided_by, read_index, read_other
+from opacc_ray.extract.model_code import Code, json_digest
 from opacc_ray.extract.shards import FeatureShard, read_report, read_table
 from opacc_ray.extract.surprise import Arrays, Reference
 from opacc_ray.lake.examples import Plan, Shard
@@ -28,6 +28,9 @@ from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.neurons.criteria import Ranges
 from opacc_ray.spec import Spec, plan_pool
+
+if TYPE_CHECKING:
+    from opacc_ray.extract.extraction import Extraction
 
 RANGES = "ranges.npz"
 
@@ -56,7 +59,7 @@ def digest(spec: Spec, planned: Plan, code: Code | None = None) -> str:
         if "ranges" in spec.compares_with()
         else None,
     }
-    return digest_of(content)
+    return json_digest(content)
 
 
 def folder(spec: Spec, planned: Plan, run: Store, code: Code | None) -> Store:
@@ -116,7 +119,7 @@ def merge_ranges(folder: Store) -> dict[str, bytes]:
 class StoredSurprise:
     """One measure of surprise of stored examples; raises DataError if the reference is not complete."""
 
-    def __init__(self, job: Extraction, folder: Store, arrays: Arrays) -> None:
+    def __init__(self, job: "Extraction", folder: Store, arrays: Arrays) -> None:
         assert job.reference is not None
         [self.name] = job.names
         self._source, self._folder, self._has_classes = job.source, folder, job.spec.model.has_classes

@@ -3,7 +3,7 @@
 opacc must agree in its version and in every byte of its Python files, wherever they are installed. Python must agree in
 its minor version: patch releases mend faults and keep the meaning of code, and Ray itself refuses more than we do. The
 libraries of the model and the user's files are compared when the model is loaded
-(:func:`opacc_ray.extract.content_digest.check_unchanged`).
+(:func:`opacc_ray.extract.model_code.check_unchanged`).
 
 Only the standard library is imported: these functions travel to nodes by value, since their opacc may have other
 modules.

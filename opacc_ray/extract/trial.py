@@ -1,7 +1,7 @@
 """Trial of transform and model on some examples, before any actor starts; and its time and memory per example.
 
 **Spot check**: a few examples are extracted again, to compare stored features with those of today's code. Code that was
-loaded is compared file by file (:mod:`opacc_ray.extract.loaded_code`). The check is for what that does not see, such as
+loaded is compared file by file (:mod:`opacc_ray.extract.model_code`). The check is for what that does not see, such as
 an environment variable, or data that compiled code reads. Examples from shards spread over the pool run one by one on
 the CPU. Their outputs are compared; if none is stored, hidden layers, confidence and predictions.
 
@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.extraction import Batch, Extraction, Feed, check_bad, load_transform, transformed
-from opacc_ray.extract.extractor import Extractor
-from opacc_ray.extract.loaded_code import watched
+from opacc_ray.extract.extraction import Extraction, Extractor
+from opacc_ray.extract.inference import Batch, Feed, check_bad, load_transform, transformed
 from opacc_ray.extract.machine import resident_bytes
+from opacc_ray.extract.model_code import watched
 from opacc_ray.extract.shards import (
     SOURCE,
     Columns,

@@ -26,7 +26,7 @@ from opacc_ray.judges import SYNONYMS
 from opacc_ray.lake.examples import LONGEST_ID
 from opacc_ray.spec import ModelSpec
 from opacc_ray.spec.model_spec import NONE, SEPARATOR, plain_name
-from opacc_ray.spec.predictions_table import USUAL_NAMES
+from opacc_ray.spec.table_spec import USUAL_NAMES
 
 FormatName = str
 """Name of a format of label files: a key of `formats.label_formats.FORMATS`."""

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, SpecError, shortened
-from opacc_ray.extract.extraction import refusal
 from opacc_ray.extract.feature_files import Features, StoredParts, TooLarge
 from opacc_ray.extract.feature_set import Complete, Index
-from opacc_ray.extract.slice_columns import with_slices
+from opacc_ray.extract.inference import refusal
+from opacc_ray.extract.table_columns import with_slices
 from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, texts
 from opacc_ray.lake.pools import beyond_content, digest_of, newest_version

@@ -21,8 +21,8 @@ from pydantic import Field
 from opacc_ray.documents import Part
 from opacc_ray.errors import SpecError, StorageError, shortened
 from opacc_ray.extract import reference
-from opacc_ray.extract.content_digest import Code
 from opacc_ray.extract.feature_set import FeatureLink
+from opacc_ray.extract.model_code import Code
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import absolute, read_uri

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument, format_field
-from opacc_ray.extract.content_digest import Code
 from opacc_ray.extract.feature_set import FeatureLink
+from opacc_ray.extract.model_code import Code
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
 from opacc_ray.spec import Spec
 

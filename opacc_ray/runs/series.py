@@ -11,8 +11,8 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, OpaccError, counted
-from opacc_ray.extract.content_digest import Code, describe
-from opacc_ray.extract.feature_set import FeatureLink, Index, read_index
+from opacc_ray.extract.feature_set import FeatureLink, Index, describe, read_index
+from opacc_ray.extract.model_code import Code
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store import Entry, Store, in_order
 from opacc_ray.lake.store_uris import open_store

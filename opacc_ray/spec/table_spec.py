@@ -1,33 +1,383 @@
-"""The spec of an audit of one file of predictions: made of its columns and of options, and kept beside the run."""
+"""One file of stored predictions, and the spec of its audit: made of its columns and of options, kept beside the run.
+
+The file is CSV, JSON lines or Parquet, one example per row: columns by their usual names, classes from the predictions.
+All problems of a file are reported in one error.
+"""
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, SpecError, meant, shortened, shown
-from opacc_ray.lake.formats.features import read_file
+from opacc_ray.errors import DataError, SpecError, counted, meant, shortened, shown
+from opacc_ray.lake.formats import place_of
+from opacc_ray.lake.formats.features import LAST_SUFFIXES, read_file
+from opacc_ray.lake.parquet_io import taken, to_numpy
 from opacc_ray.lake.store_uris import Store, absolute, open_store, split
 from opacc_ray.metrics.metric import ERRORS
+from opacc_ray.pool import Pool
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.slices import CROSSING
 from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
-from opacc_ray.spec.predictions_table import (
-    PredictionsTable,
-    is_table,
-    listed_names,
-    named_columns,
-    names_in,
-    read_predictions,
-    warn_without_confidence,
-)
 from opacc_ray.spec.validation import parse_yaml
 
 log = logging.getLogger(__name__)
+
+USUAL_NAMES = {
+    "id": ("id", "key", "image_id", "example_id", "sample_id", "item_id", "row_id", "uid", "uuid", "name"),
+    "uri": ("uri", "url", "path", "file", "filename", "image", "image_uri", "image_url", "image_path", "file_path"),
+    "prediction": (
+        *("prediction", "predicted", "pred", "predicted_label", "predicted_class", "prediction_label"),
+        *("label_pred", "class_pred", "pred_label", "pred_class", "y_pred", "y_hat"),
+    ),
+    "confidence": (
+        *("confidence", "conf", "score", "probability", "prob", "proba", "max_prob", "max_probability"),
+        *("pred_prob", "pred_score", "prediction_score", "prediction_probability", "certainty"),
+    ),
+    "judges": ("judge", "judge_score", "judge_verdict", "llm_judge"),
+}
+"""Names that a column may have, by its key in ``pool.columns``; case and punctuation do not matter."""
+
+SEVERAL = "judges", "answer"
+"""Keys that may name several columns."""
+
+ROUNDING = 1e-5
+"""Amount by which a confidence that was rounded may exceed [0, 1]."""
+
+MOST_CLASSES = 10_000
+"""Different texts that predictions may hold before they count as something else than classes."""
+
+FEWEST = 20
+"""Rows from which a column is taken for probabilities of one class."""
+
+_SHOWN = 4  # usual names in an error
+
+_DIFFERENT = 0.9  # share of the rows from which different predictions are doubted to be classes
+
+_REGRESSION = "give --task regression"
+
+
+class PredictionsTable(NamedTuple):
+    """The columns of a file of predictions."""
+
+    columns: dict[str, Any]  # name of the column, by its key in pool.columns; several of judges
+    classes: list[str] | None  # sorted, but the one that ``output`` is the probability of last; None: numbers
+    pool: Pool  # with prediction and, if the file has it, confidence
+    unused: list[str]  # columns of the file that no key names
+    distinct: list[str]  # those of them whose name ends in "id" and that have another value in every row
+
+
+def is_table(uri: str) -> bool:
+    """Return whether a URI is that of a file of predictions, and not of a spec or a run."""
+    return place_of("features", uri)[1] is not None and not uri.lower().endswith(LAST_SUFFIXES)
+
+
+def read_predictions(
+    uri: str,
+    needs: Sequence[str] = (),
+    *,
+    columns: str | None = None,
+    task: str | None = None,
+) -> PredictionsTable:
+    """Read a file of predictions; ``needs`` are features that are required in addition to the prediction.
+
+    ``columns`` names columns, "id=sku,prediction=guess,judges=gpt,rules"; by default they are those with usual names.
+    With the column of an ``answer``, which people grade, there is no prediction. The ``task`` says what predictions
+    are: values of a "regression", or classes; None: classes, unless nearly every row has its own.
+
+    Raises SpecError if ``columns`` is no such list; DataError if a column is missing or ambiguous, or holds a value
+    that cannot be used; it lists all of these.
+    """
+    names = read_file(uri).column_names
+    named = named_columns(columns)
+    graded = "answer" in named
+    found, problems = _match(names, named, needs if graded else ["prediction", *needs])
+    if graded:
+        found.pop("prediction", None)
+    if "id" not in found and "uri" in found:
+        found = {"id": found["uri"]} | found
+    table = read_file(uri, text_columns=[found[key] for key in ("id", "uri") if key in found])
+    table = _without_empty(table, problems)
+    problems += _bad_ids(table, found)
+    if task == "regression":
+        found.pop("confidence", None)
+        values, prediction, classes = _values(table, found, problems), None, None
+    else:
+        prediction, classes = _predictions(table, found, problems)
+        if task is None and prediction is not None and not problems:
+            problems += _own_in_every_row(prediction, classes, found["prediction"])
+        values = None
+    confidence = _confidences(table, found, problems)
+    if not problems and prediction is not None and confidence is not None:
+        found, prediction, classes, confidence = _with_output(_Columns(found, prediction, classes, confidence))
+    if not len(table):
+        problems = ["it has no row"]
+    if problems:
+        if "prediction" not in found and any(re.fullmatch(r"[\d.,]+", name) for name in names):
+            problems.append("the first row looks like data: start the file with the names of its columns")
+        listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
+        raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {listed_names(names)}")
+    used = {name for own in found.values() for name in ([own] if isinstance(own, str) else own)}
+    unused = [name for name in names if name not in used]
+    answers = np.zeros(len(table)) if graded else prediction if values is None else values
+    said = {name: table[name].to_pylist() for name in found.get("judges", ())}
+    pool = Pool(prediction=answers, confidence=confidence, classes=classes, judges=said)
+    ending = [name for name in unused if name.lower().endswith("id")]
+    distinct = [name for name in ending if len(table[name].unique()) == len(table)]
+    return PredictionsTable(found, classes, pool, unused, distinct)
+
+
+def names_in(text: str | None) -> list[str]:
+    """Return the names in the text of an option, "a, b"."""
+    return [name.strip() for name in text.split(",")] if text else []
+
+
+def warn_without_confidence(table: PredictionsTable) -> None:
+    """Log a warning if a file of predictions has no confidence and no judge."""
+    if table.columns.keys().isdisjoint(("confidence", "output", "judges")):
+        log.warning(
+            "warning: no column of confidences, so labels are drawn nearly at random; unused columns: %s; "
+            "recognised names: %s",
+            listed_names(table.unused) or "none",
+            ", ".join(USUAL_NAMES["confidence"]),
+        )
+
+
+def named_columns(text: str | None) -> dict[str, list[str]]:
+    """Read "id=sku,judges=gpt,rules": the columns of each key; raises SpecError for anything else."""
+    named: dict[str, list[str]] = {}
+    key, keys = "", [*USUAL_NAMES, "answer"]
+    for part in names_in(text):
+        before, is_key, name = part.partition("=")
+        key, name = (before.strip(), name.strip()) if is_key else (key, before)
+        if key not in keys or not name or (not is_key and key not in SEVERAL):
+            raise SpecError(f"--columns {text}: give KEY=COLUMN,KEY=COLUMN; keys are {', '.join(keys)}")
+        named.setdefault(key, []).append(name)
+    return named
+
+
+def _match(
+    names: Sequence[str], given: Mapping[str, Sequence[str]], needs: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the column of each key, those that are ``given`` first, and what is missing or ambiguous."""
+    plain = {name: re.sub(r"\W+|_+", "_", name.strip().lower()).strip("_") for name in names}
+    taken_names = [name for part in given.values() for name in part]
+    problems = [f"no column {shown(name)}, which --columns names" for name in taken_names if name not in names]
+    columns: dict[str, Any] = {
+        key: part if key in SEVERAL else part[0] for key, part in given.items() if set(part) <= set(names)
+    }
+    for key, usual in USUAL_NAMES.items():
+        if key in given:
+            continue
+        found = [name for name in names if plain[name] in usual and name not in taken_names]
+        exact = [name for name in found if plain[name] == key]
+        if key == "judges" and found:
+            columns[key] = found
+        elif len(exact or found) == 1:
+            columns[key] = (exact or found)[0]
+        elif key == "uri" and found:
+            columns[key] = found[0]
+        elif found:
+            problems.append(f"the columns {listed_names(found)} may all be the {key}; give --columns {key}={found[0]}")
+        elif key in needs:
+            judged = "; or --columns answer=COLUMN if people judge answers" if key == "prediction" else ""
+            problems.append(
+                f"no column of {key}s, such as {', '.join(usual[:_SHOWN])}: give --columns {key}=COLUMN{judged}"
+            )
+    lacking = [name for name in needs if name not in USUAL_NAMES]
+    if lacking:
+        problems.append(f"the method needs {' and '.join(lacking)}: write a spec, or choose another method")
+    return columns, problems
+
+
+def _without_empty(table: Any, problems: list[str]) -> Any:
+    """Return a table without its rows of nulls; add them to ``problems``."""
+    is_empty = np.all([to_numpy(table[name].is_null()) for name in table.column_names], axis=0)
+    rows = np.flatnonzero(is_empty)
+    if len(rows):
+        more = f", and {counted(len(rows) - 1, 'other row')}" if len(rows) > 1 else ""
+        problems.append(f"row {rows[0] + 1} of the data is empty{more}: remove {'them' if more else 'it'}")
+    return taken(table, np.flatnonzero(~is_empty))
+
+
+def _bad_ids(table: Any, columns: Mapping[str, str]) -> list[str]:
+    if "id" not in columns:
+        return []
+    counts = Counter(table[columns["id"]].to_pylist())
+    empty = counts.pop(None, 0) + counts.pop("", 0)
+    twice = [name for name, count in counts.items() if count > 1]
+    problems = [f"{counted(empty, 'row')} without an id ({columns['id']})"] if empty else []
+    if twice:
+        count = "several ids" if len(twice) > 1 else "an id"
+        place = f"the column {columns['id']} of ids holds {count} more than once, such as {shown(twice[0])}"
+        problems.append(f"{place}; make them unique, or name another column: --columns id=COLUMN")
+    return problems
+
+
+def _column(table: Any, columns: Mapping[str, str], key: str, problems: list[str]) -> Any:
+    """Return the values of a column that are there, decimals as floating-point numbers; None without the column.
+
+    Add missing values to ``problems``.
+    """
+    import pyarrow as pa
+
+    if key not in columns:
+        return None
+    column = table[columns[key]].combine_chunks()
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    if column.null_count:
+        row = 1 + column.is_null().to_pylist().index(True)
+        remedy = "or remove the column" if key == "confidence" else "or leave these rows out"
+        num = counted(column.null_count, "row")
+        problems.append(f"{num} without a {key} ({columns[key]}), first row {row} of the data: fill them, {remedy}")
+    return column.drop_null()
+
+
+def _predictions(
+    table: Any, columns: Mapping[str, str], problems: list[str]
+) -> tuple[NDArray[np.int64] | None, list[str] | None]:
+    """Return the predicted classes (N,) as numbers, and their names; add what is wrong to ``problems``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = _column(table, columns, "prediction", problems)
+    if column is None:
+        return None, None
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        try:
+            return class_numbers(to_numpy(column), columns["prediction"]), None
+        except DataError as error:
+            problems.append(f"{error}; if it is a predicted value, {_REGRESSION}")
+            return None, None
+    texts = column.cast(pa.string())
+    classes = sorted(pc.unique(texts).to_pylist())
+    if len(classes) > MOST_CLASSES:
+        problems.append(
+            f"the column {columns['prediction']} of predictions holds {len(classes)} different texts, too many to be "
+            "classes"
+        )
+    return to_numpy(pc.index_in(texts, pa.array(classes, pa.string()))).astype(np.int64), classes
+
+
+def class_numbers(values: NDArray[Any], name: str) -> NDArray[np.int64]:
+    """Return the numbers of classes in a column of predictions (k,); raises DataError for other numbers."""
+    with np.errstate(invalid="ignore"):  # of NaN
+        whole = values.astype(np.int64)
+    unfit = np.flatnonzero((whole != values) | (whole < 0))
+    if len(unfit):
+        raise DataError(
+            f"the prediction ({name!r}) holds {values[unfit[0]]:.10g}, which is not a class number, 0 or more"
+        )
+    return whole
+
+
+def _own_in_every_row(codes: NDArray[np.int64], classes: list[str] | None, name: str) -> list[str]:
+    """Return a problem if predictions differ in nearly every row: then they are values or texts rather than classes."""
+    num, different = len(codes), len(np.unique(codes))
+    if num < FEWEST or different <= _DIFFERENT * num:
+        return []
+    others = f"if they are values, {_REGRESSION}"
+    if classes is not None:
+        others = "name another column by --columns prediction=COLUMN, or answer=COLUMN if people judge answers"
+    return [
+        f"the column {name} of predictions holds {different:,} different ones in {num:,} rows; {others}; if they are "
+        "classes, --task classification"
+    ]
+
+
+def _values(table: Any, columns: Mapping[str, str], problems: list[str]) -> NDArray[np.float64] | None:
+    """Return the predicted values (N,) of a regression; add what is wrong to ``problems``."""
+    values = _numbers(table, columns, "prediction", problems)
+    if values is not None and len(unfit := values[~np.isfinite(values)]):
+        name = columns["prediction"]
+        problems.append(f"the prediction ({name!r}) holds {unfit[0]:g}; give finite numbers, or leave these rows out")
+        return None
+    return values
+
+
+def _confidences(table: Any, columns: Mapping[str, str], problems: list[str]) -> NDArray[np.float64] | None:
+    """Return the confidences (N,), if there are any; add what is wrong to ``problems``."""
+    values = _numbers(table, columns, "confidence", problems)
+    try:
+        return None if values is None else confidences(values, columns["confidence"])
+    except DataError as error:
+        problems.append(str(error))
+        return None
+
+
+def _numbers(table: Any, columns: Mapping[str, str], key: str, problems: list[str]) -> NDArray[np.float64] | None:
+    import pyarrow as pa
+
+    column = _column(table, columns, key, problems)
+    if column is None:
+        return None
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        example = column[0].as_py() if len(column) else ""
+        remedy = "write 0.93 for 93 %" if "%" in str(example) else "give numbers"
+        problems.append(f"the {key} ({columns[key]!r}) holds {shown(example)}, which is not a number; {remedy}")
+        return None
+    return to_numpy(column).astype(np.float64)
+
+
+def confidences(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+    """Return a column of confidences (k,) in [0, 1], but for rounding; raises DataError for others."""
+    unfit = values[~((values >= -ROUNDING) & (values <= 1 + ROUNDING))]
+    if not len(unfit):
+        return np.clip(values, 0, 1)
+    remedy = "give a probability, or a score s as 1 / (1 + exp(-s))"
+    if values.min() >= 0 and np.median(values) > 1 and 10 < values.max() <= 100:  # percentages
+        remedy = "divide a percentage by 100"
+    raise DataError(f"the confidence ({name!r}) holds {unfit[0]:g}, outside [0, 1]; {remedy}")
+
+
+class _Columns(NamedTuple):
+    """What a file of predictions holds."""
+
+    names: dict[str, Any]  # by key
+    prediction: NDArray[np.int64]  # (N,)
+    classes: list[str] | None
+    confidence: NDArray[np.float64]  # (N,)
+
+
+def _with_output(given: _Columns) -> _Columns:
+    """Return the columns with ``output`` in place of ``confidence`` if it holds the probability of one class.
+
+    That is ``model.output: probability`` in a spec, where it is the probability of class 1.
+    """
+    positive = _positive(given.prediction, given.confidence)
+    if positive is None or (not given.classes and positive == 0):
+        return given
+    names = {key if key != "confidence" else "output": name for key, name in given.names.items()}
+    confidence = np.where(given.prediction == positive, given.confidence, 1 - given.confidence)
+    if given.classes and positive == 0:
+        return _Columns(names, 1 - given.prediction, given.classes[::-1], confidence)
+    return _Columns(names, given.prediction, given.classes, confidence)
+
+
+def _positive(prediction: NDArray[np.int64], confidence: NDArray[np.float64]) -> int | None:
+    """Return the class whose probability a column holds, whatever is predicted; None if it holds the confidence.
+
+    Of two classes, the predicted one has a probability of at least 1/2, unless another threshold is in use. So values
+    below it, which are those of one class alone and all below those of the other, are probabilities of the other.
+    """
+    if len(prediction) < FEWEST or set(np.unique(prediction)) != {0, 1} or confidence.min() >= 0.5:
+        return None
+    of_0, of_1 = confidence[prediction == 0], confidence[prediction == 1]
+    return 1 if of_0.max() <= of_1.min() else 0 if of_1.max() <= of_0.min() else None
+
+
+def listed_names(names: Sequence[str]) -> str:
+    return shortened(", ".join(map(str, names)), 200)
+
+
+# -- the spec --------------------------------------------------------------------------------------------------
 
 OUTPUT = "audits"
 """Folder of runs and specs, unless one is given."""

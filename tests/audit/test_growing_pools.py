@@ -21,7 +21,7 @@ from opacc_ray.audit import verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.audit.status import status
 from opacc_ray.extensions.evidence.verify import verify
-from opacc_ray.extract import extraction
+from opacc_ray.extract import inference
 from opacc_ray.extract.feature_set import ALL
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.report import answers
@@ -79,13 +79,13 @@ def same(one: Run, other: Run) -> None:
 def read_ids(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of the ids that the model gets, in the future."""
     given: list[str] = []
-    plain = extraction.transformed
+    plain = inference.transformed
 
     def noted(transform: Callable[..., Any], item: Any) -> Any:
         given.append(item.id)
         return plain(transform, item)
 
-    monkeypatch.setattr(extraction, "transformed", noted)
+    monkeypatch.setattr(inference, "transformed", noted)
     return given
 
 
@@ -295,17 +295,16 @@ def test_only_new_and_changed_files_of_a_table_are_read(
 
 def extractor_reads(monkeypatch: pytest.MonkeyPatch, read: list[str]) -> Callable[[], None]:
     """Note the files whose rows are read, except those that a trial reads; returns a function that ends it."""
-    from opacc_ray.extract import slice_columns, stored_features
+    from opacc_ray.extract import table_columns
 
-    plain = stored_features.read_rows
+    plain = table_columns.read_rows
 
     def noted(store: Store, kind: str, shard: Any, rules: Any) -> Iterator[Any]:
         read.extend(shard.keys)
         return plain(store, kind, shard, rules)
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(stored_features, "read_rows", noted)
-    patch.setattr(slice_columns, "read_rows", lambda *given: (read.extend(given[2].keys), plain(*given))[1])
+    patch.setattr(table_columns, "read_rows", noted)
     patch.setattr(verbs, "try_slices", lambda *given: "")
     return patch.undo
 

@@ -21,7 +21,7 @@ from extracting_here import extracting_here
 
 from opacc_ray.audit import stages, verbs
 from opacc_ray.errors import DataError
-from opacc_ray.extract.loaded_code import confirm, loaded, look_anew, outdated, record, records
+from opacc_ray.extract.model_code import confirm, loaded, look_anew, outdated, record, records
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -86,7 +86,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (home / "pk/__init__.py").write_text(PACKAGE)
     (home / "pk/deep/__init__.py").touch()
     monkeypatch.chdir(home)
-    monkeypatch.setattr("opacc_ray.extract.loaded_code._SYSTEM", ())  # which has the folder of these tests
+    monkeypatch.setattr("opacc_ray.extract.model_code._SYSTEM", ())  # which has the folder of these tests
     monkeypatch.setattr(sys, "path", [*sys.path, *(str(home / name) for name in ("code.zip", "site-packages"))])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield home

@@ -16,7 +16,7 @@ from opacc_ray.audit import verbs
 from opacc_ray.audit.prior_knowledge import read_record
 from opacc_ray.errors import DataError
 from opacc_ray.extensions.evidence.verify import verify
-from opacc_ray.extract import content_digest
+from opacc_ray.extract import model_code
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
@@ -150,15 +150,15 @@ def test_features_of_changed_code_are_made_again(
 @pytest.fixture
 def install_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Gives torch another version."""
-    real = content_digest.distribution
+    real = model_code.distribution
 
     def install(version: str) -> None:
         torch = SimpleNamespace(version=version, read_text=lambda _: None)
-        monkeypatch.setattr(content_digest, "distribution", lambda name: torch if name == "torch" else real(name))
-        content_digest._release.cache_clear()
+        monkeypatch.setattr(model_code, "distribution", lambda name: torch if name == "torch" else real(name))
+        model_code._release.cache_clear()
 
     yield install
-    content_digest._release.cache_clear()
+    model_code._release.cache_clear()
 
 
 def test_features_of_another_version_of_a_library_are_made_again(

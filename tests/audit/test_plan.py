@@ -13,8 +13,7 @@ from opacc_ray.audit import checks
 from opacc_ray.audit.checks import actor_bytes, check, plan_run
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import SpecError
-from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.extractor import Extractor
+from opacc_ray.extract.extraction import Extraction, Extractor
 from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.trial import measure_pace
 from opacc_ray.lake.store_uris import open_store

@@ -13,9 +13,9 @@ from PIL import Image
 from small_pictures import picture
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract import extraction, extractor
-from opacc_ray.extract.extraction import Extraction, run_that_fits
-from opacc_ray.extract.extractor import Extractor
+from opacc_ray.extract import extraction, inference
+from opacc_ray.extract.extraction import Extraction, Extractor
+from opacc_ray.extract.inference import run_that_fits
 from opacc_ray.extract.shards import ShardReport, encode_shard
 from opacc_ray.extract.torch_model import Activations, Model
 from opacc_ray.lake.pools import plan_shards
@@ -73,8 +73,8 @@ def test_pool_that_changes_during_extraction_is_an_error(tmp_path: Path) -> None
 def test_shard_that_lost_an_example_on_the_way_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The actor compares what it has with its shard, so that the driver need not."""
     open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(10))
-    plain = extraction.read_numbered
-    monkeypatch.setattr(extraction, "read_numbered", lambda *given: list(plain(*given))[:-1])
+    plain = inference.read_numbered
+    monkeypatch.setattr(inference, "read_numbered", lambda *given: list(plain(*given))[:-1])
     with pytest.raises(DataError, match=r"part-000000\.parquet holds 9 examples .* which are not the 10 of its plan"):
         extract(spec_of(tmp_path), tmp_path)
     assert not (tmp_path / "features-1").exists()
@@ -109,8 +109,8 @@ def test_a_shard_is_written_while_another_computes(tmp_path: Path, monkeypatch: 
         written.set()
         return encode_shard(*given)
 
-    monkeypatch.setattr(extraction, "run_model", run)
-    monkeypatch.setattr(extractor, "encode_shard", encode)
+    monkeypatch.setattr(inference, "run_model", run)
+    monkeypatch.setattr(extraction, "encode_shard", encode)
     both = Extractor(Extraction(spec, spec.pool, spec.features(), features))
     both.prepare()
     with ThreadPoolExecutor(2) as threads:

@@ -11,8 +11,7 @@ from small_model import network
 from small_pictures import picture
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.extractor import Extractor
+from opacc_ray.extract.extraction import Extraction, Extractor
 from opacc_ray.extract.inference import FunctionModel
 from opacc_ray.extract.shards import read_table
 from opacc_ray.extract.torch_model import Model
@@ -106,7 +105,7 @@ def test_torch_is_not_imported_for_a_function(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.extractor import Extractor
+from opacc_ray.extract.extraction import Extractor
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import parse_spec, plan_pool
 import numpy as np, io

@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract import extraction
-from opacc_ray.extract.extraction import Batch, transformed
+from opacc_ray.extract import inference
+from opacc_ray.extract.inference import Batch, transformed
 from opacc_ray.lake.examples import Example
 
 RNG = np.random.default_rng(0)
@@ -32,7 +32,7 @@ def example(number: int, bytes_: int = 8) -> Example:
 def test_inputs_are_those_that_numpy_stacks(
     value: NDArray[np.float32], first_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extraction, "_FIRST_BYTES", first_bytes)
+    monkeypatch.setattr(inference, "_FIRST_BYTES", first_bytes)
     batch, values = Batch(6), [value + number for number in range(5)]
     for number, own in enumerate(values):
         assert not batch.is_full

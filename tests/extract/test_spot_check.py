@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.extractor import Extractor
+from opacc_ray.extract.extraction import Extraction, Extractor
 from opacc_ray.extract.trial import Difference, difference
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.pools import read_examples

@@ -14,7 +14,7 @@ from tables import parquet
 from written_pools import SIZE, WRITERS, Written, small_table
 
 from opacc_ray.errors import DataError, OpaccError, SpecError
-from opacc_ray.extract.slice_columns import try_slices
+from opacc_ray.extract.table_columns import try_slices
 from opacc_ray.lake.examples import BadItem, Columns, Example, Plan, Rules, Shard
 from opacc_ray.lake.formats import FORMATS, find_format, has_rows, place_of
 from opacc_ray.lake.pools import newest_version, plan_shards, planned_ids, read_examples, read_rows

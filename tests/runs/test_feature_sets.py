@@ -23,7 +23,7 @@ from opacc_ray.audit import verbs
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError
 from opacc_ray.extensions.evidence.verify import verify
-from opacc_ray.extract.content_digest import plan_set
+from opacc_ray.extract.feature_set import plan_set
 from opacc_ray.lake.examples import Plan
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run

@@ -16,7 +16,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.extensions.evidence.verify import verify
-from opacc_ray.extract import slice_columns
+from opacc_ray.extract import table_columns
 from opacc_ray.extract.feature_files import check_type
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs import feature_store
@@ -79,7 +79,7 @@ def slices_of(run: Run) -> dict[str, list[str]]:
 
 
 def stored_files(run: Run) -> dict[str, Path]:
-    home = slice_columns.folder_of(run.spec.pool, run.complete_features().features)
+    home = table_columns.folder_of(run.spec.pool, run.complete_features().features)
     return {path.name: path for path in sorted(Path(home.uri).iterdir())}
 
 
@@ -219,7 +219,7 @@ def test_a_row_that_the_pool_lost_is_named(pool: Path) -> None:
     other = parse_spec(content(pool, ["camera"], pool={"filter": "age > 20"}), "spec")
     plan = verbs.start(other)[1][-1].plan
     with pytest.raises(DataError, match="has no row of 'x00' any more; restore the pool"):
-        slice_columns.store_slices(other.pool, plan, there)
+        table_columns.store_slices(other.pool, plan, there)
 
 
 # -- pools that a model runs on ------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.lake.formats import place_of
 from opacc_ray.spec import load_spec
-from opacc_ray.spec.predictions_table import is_table, read_predictions
-from opacc_ray.spec.table_spec import kept_spec, spec_of_predictions
+from opacc_ray.spec.table_spec import is_table, kept_spec, read_predictions, spec_of_predictions
 
 
 @pytest.fixture

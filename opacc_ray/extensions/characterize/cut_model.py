@@ -24,9 +24,8 @@ from scipy.special import softmax
 from opacc_ray.cluster import session
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.characterize.classes import blocks
-from opacc_ray.extract.extraction import load_transform, run_model, transformed
 from opacc_ray.extract.feature_files import Features
-from opacc_ray.extract.inference import read_output
+from opacc_ray.extract.inference import load_transform, read_output, run_model, transformed
 from opacc_ray.extract.torch_model import Model
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.pools import read_in_order

@@ -30,7 +30,7 @@ from opacc_ray.extensions.evidence.evidence import FOLDER as SIGNATURES
 from opacc_ray.extensions.evidence.evidence import EvidencePack, PackedRun, read_keys, read_seal, unlogged_keys
 from opacc_ray.extensions.evidence.verify import Findings, Verified, check_run, check_signed
 from opacc_ray.extract.feature_set import DESCRIPTION, HOME, INDEX, read_index
-from opacc_ray.extract.slice_columns import folder_of
+from opacc_ray.extract.table_columns import folder_of
 from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.labelled_rounds import digest_of, having_labels, read_rounds
 from opacc_ray.lake.store_uris import Store, join, open_store, split, write_object

@@ -21,8 +21,8 @@ from opacc_ray.extensions.evidence.evidence import CheckedSignature, check_signa
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import INDEX, Index, check_shard, read_description, read_index
 from opacc_ray.extract.inference import check_decided
-from opacc_ray.extract.loaded_code import records
-from opacc_ray.extract.slice_columns import check_slices, folder_of, with_slices
+from opacc_ray.extract.model_code import records
+from opacc_ray.extract.table_columns import check_slices, folder_of, with_slices
 from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.label_log import read_log, refuse_lost
 from opacc_ray.labels.labelled_rounds import read_rounds

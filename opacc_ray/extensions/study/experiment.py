@@ -48,7 +48,7 @@ from opacc_ray.extensions.study.papers import CURVES, find_paper, report_paper
 from opacc_ray.extensions.study.peers import PEERS, kind_of
 from opacc_ray.extensions.study.study_figures import draw_curves, draw_study
 from opacc_ray.extensions.study.study_spec import CaseSpec, MethodSpec, StudySpec
-from opacc_ray.extract.extraction import run_here
+from opacc_ray.extract.inference import run_here
 from opacc_ray.lake.case_files import stem_of
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.store_uris import Store, open_store

@@ -26,7 +26,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument, format_field
 from opacc_ray.errors import DataError, LabelError, SpecError, counted
-from opacc_ray.extract.extraction import run_here
+from opacc_ray.extract.inference import run_here
 from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.labels.joining import reading_by
 from opacc_ray.labels.label_log import read_log
@@ -44,7 +44,7 @@ from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.select import select
 from opacc_ray.spec import ModelSpec, Spec, load_spec, parse_spec
-from opacc_ray.spec.predictions_table import is_table, read_predictions
+from opacc_ray.spec.table_spec import is_table, read_predictions
 
 DOCUMENT, INPUTS, RANGES = "suite.json", "inputs.npz", "ranges.npz"
 

@@ -53,7 +53,7 @@ def test_order_that_cannot_be_sent_is_refused(spec: Spec, order: dict[str, Any],
 def test_run_of_a_cluster_with_other_libraries_is_found_again(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name is another than the one that is planned here."""
     with extracting_here(), monkeypatch.context() as there:
-        there.setattr("opacc_ray.extract.content_digest._release", lambda *_: "99.1")
+        there.setattr("opacc_ray.extract.model_code._release", lambda *_: "99.1")
         run = verbs.first_round(spec)
     note = Path(spec.output, "note.json")
     ended = RunExit(ended="waits for labels", exit_code=0, run=run.uri, waits_for="3 labels", error=None)

@@ -1,19 +1,28 @@
-"""What Python really loaded to compute features: modules, files that the user's code read, and versions of libraries.
+"""Code that computes features: what import statements lead to, and what Python really loaded.
 
-    loaded-DIGEST.json      next to shards; one for each set of modules that a process had when it wrote a shard
+The digest of features covers the SHA-256 of the user's source files and the versions of the libraries that build and
+run the model. A file counts if import statements lead to it from a function in the spec. None of the code is imported,
+so a run has its name before any of it runs, also where it cannot run.
 
 Import statements do not show all code that decides a feature: a name may be made at run time, a file executed, a
 constant read from JSON. So a process that extracts records what is in ``sys.modules``, and which files the user's code
-has opened for reading, which an audit hook sees. Before features are reused, each file is looked up by its name and
-compared, and each version; nothing is imported for that.
+has opened for reading, which an audit hook sees:
+
+    loaded-DIGEST.json      next to shards; one for each set of modules that a process had when it wrote a shard
+
+Before features are reused, each file is looked up by its name and compared, and each version; nothing is imported for
+that. Then stored examples are extracted again (:mod:`opacc_ray.extract.trial`). If either differs, all are extracted
+again, as the next ``edition``.
 
 A file's key is its path below a folder of modules, if Python finds it there, or else its whole path. Not seen are
 variables of the environment, what is patched into modules at run time, answers of a network, and files that compiled
-code reads by itself (safetensors, OpenCV, HDF5); the spot check is for these (:mod:`opacc_ray.extract.trial`).
+code reads by itself (safetensors, OpenCV, HDF5); the spot check is for these.
 """
 
+import hashlib
 import importlib
 import importlib.util
+import json
 import logging
 import os
 import platform
@@ -21,27 +30,184 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from importlib.machinery import all_suffixes
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Literal
+from zipfile import BadZipFile
 
-from opacc_ray.documents import SealedDocument, format_field
+from pydantic import Field
+
+from opacc_ray.documents import Part, SealedDocument, format_field
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.content_digest import (
-    ABSENT,
-    CodeContent,
-    changes,
-    digest_of,
-    digest_of_file,
-    library_version,
-    owners_of_modules,
-)
 from opacc_ray.lake.store_uris import Store
-from opacc_ray.spec.user_modules import find_module, is_installed, module_places
+from opacc_ray.spec import Spec, modules_of, sources_of
+from opacc_ray.spec.user_modules import find_module, is_installed, module_places, read_code
+
+LIBRARIES = ("flax", "jax", "keras", "onnxruntime", "tensorflow", "timm", "torch", "torchvision", "transformers")
+"""Libraries that build or run models; they count if the user's files import them."""
+
+ABSENT = "not there"
+"""In place of the digest of a file that cannot be read, and of the version of a library that is not installed."""
+
+LIBRARY_OF = {"timm": "timm", "hf": "transformers"}  # package by kind of library's model, which names our extra
+
+
+class CodeContent(Part):
+    """Files and libraries of code."""
+
+    files: dict[str, str] = Field(default={}, description="source file of the user's -> SHA-256")
+    libraries: dict[str, str] = Field(default={}, description="library that builds or runs the model -> version")
+
+
+class Code(CodeContent):
+    """The code that determines features, in addition to the spec and the data."""
+
+    edition: int = Field(
+        default=1, ge=1, description="counts how often stored features differed though files and libraries did not"
+    )
+
+
+def code_of(spec: Spec) -> Code | None:
+    """Return the current code of a spec; None if the pool holds features, so that none runs."""
+    if spec.pool.holds_features:
+        return None
+    modules = modules_of(spec)
+    found = sources_of(modules, os.getcwd())
+    named = {name.partition(".")[0] for name in modules}
+    libraries = {name for name in found.installed if name in LIBRARIES or name in named}
+    if spec.model.function is None:
+        libraries.add("torch")
+    if spec.model.factory and (hub := hub_of(spec.model.factory)):
+        libraries.add(LIBRARY_OF[hub[0]])
+    return Code(files=_digests(found.files), libraries={name: library_version(name) for name in sorted(libraries)})
+
+
+def check_unchanged(code: Code, spec: Spec, folder: str) -> None:
+    """Raise DataError if a file or a library of the code differs on this machine.
+
+    Modules that are not installed are in ``folder``.
+    """
+    there = sources_of(modules_of(spec), folder).files
+    now = _digests({name: file for name, file in there.items() if name in code.files})
+    other = next((name for name, found in now.items() if found != code.files[name]), None)
+    if other is not None:
+        raise DataError(
+            f"{there[other]} on {platform.node()} is not the {other} that this run began with; give all workers "
+            "the same files, and run the same command again"
+        )
+    for name, known in code.libraries.items():
+        if (found := library_version(name)) != known:
+            raise DataError(
+                f"{name} on {platform.node()} is {found}, and {known} where this run began; install one version on all "
+                "nodes, and run the same command again"
+            )
+
+
+def changes(before: CodeContent, now: CodeContent) -> str | None:
+    """Return what has changed, as the begin of a sentence; None if nothing has."""
+    files = [name for name in sorted(before.files | now.files) if before.files.get(name) != now.files.get(name)]
+    if files:
+        more = f" and {counted(len(files) - 1, 'other file')}" if len(files) > 1 else ""
+        return f"{files[0]}{more} {'have' if more else 'has'} changed"
+    other = before.libraries | now.libraries
+    names = [name for name in sorted(other) if before.libraries.get(name) != now.libraries.get(name)]
+    if names:
+        was, is_now = (code.libraries.get(names[0], "not used") for code in (before, now))
+        return f"{names[0]} has changed from {was} to {is_now}"
+    return None
+
+
+def hub_of(factory: str) -> tuple[str, str] | None:
+    """Return the kind and the name of a library's model, or None for ``module:function``."""
+    kind, _, name = factory.partition(":")
+    return (kind, name) if kind in LIBRARY_OF else None
+
+
+def _digests(files: Mapping[str, Path]) -> dict[str, str]:
+    return {inside: digest_of_file(file) for inside, file in sorted(files.items())}
+
+
+def json_digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of JSON types."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def digest_of_file(file: Path) -> str:
+    """Return the SHA-256 of a file, which may be in a zip on the module path; ``ABSENT`` if it cannot be read."""
+    try:
+        if file.is_file():  # of any size
+            with file.open("rb") as content:
+                return hashlib.file_digest(content, "sha256").hexdigest()
+        if not file.exists():  # a folder or a pipe does
+            return hashlib.sha256(read_code(file)).hexdigest()
+    except (OSError, KeyError, BadZipFile):
+        pass
+    return ABSENT
+
+
+Places = tuple[tuple[Path, int], ...]  # folders of modules, and when they last changed
+
+
+def owners_of_modules() -> dict[str, set[str]]:
+    """Return the distributions of each installed top-level module."""
+    owners: dict[str, set[str]] = {}
+    for folder, changed in _places():
+        for module, names in _owners(folder, changed).items():
+            owners.setdefault(module, set()).update(names)
+    return owners
+
+
+def library_version(name: str) -> str:
+    """Return the version of an installed library, by the name of its module; ``ABSENT`` without one."""
+    places = _places()
+    owners = {owner for folder, changed in places for owner in _owners(folder, changed).get(name, ())}
+    return ", ".join(_release(owner, places) for owner in sorted(owners)) or ABSENT
+
+
+def _places() -> Places:
+    folders = map(Path, dict.fromkeys(sys.path))
+    return tuple((folder, folder.stat().st_mtime_ns) for folder in folders if folder.exists())
+
+
+@lru_cache(maxsize=64)
+def _owners(folder: Path, changed: int) -> dict[str, set[str]]:
+    """Return the distributions of each module that lies in one folder of ``sys.path``.
+
+    ``importlib.metadata.packages_distributions`` reads all folders, for half a second and more, whenever one changes.
+    """
+    owners: dict[str, set[str]] = {}
+    for found in distributions(path=[str(folder)]):
+        modules = (found.read_text("top_level.txt") or "").split()
+        for module in modules or _modules_in(found.read_text("RECORD") or ""):
+            owners.setdefault(module, set()).add(found.name)
+    return owners
+
+
+def _modules_in(record: str) -> set[str]:
+    """Return the top-level modules among the recorded files of a distribution: ``path,digest,size`` in each line."""
+    paths = (line.rsplit(",", 2)[0].strip('"') for line in record.splitlines())
+    return {path.partition("/")[0].partition(".")[0] for path in paths if path.endswith((".py", ".so", ".pyd"))} - {""}
+
+
+@lru_cache(maxsize=1024)
+def _release(owner: str, places: Places) -> str:
+    """Return the version of a distribution, without the label of its build: a GPU build is the same code.
+
+    One that was installed from a folder or a repository may change under its version: a digest of its files is added.
+    """
+    found = distribution(owner)
+    number = found.version.partition("+")[0]
+    if not found.read_text("direct_url.json"):
+        return number
+    lines = [line for line in (found.read_text("RECORD") or "").split() if "sha256" in line]
+    own = sorted(line for line in lines if ".dist-info/" not in line and not line.startswith(".."))
+    return f"{number} ({hashlib.sha256(json.dumps(own).encode()).hexdigest()[:8]})"
+
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +219,14 @@ packaging pkg_resources platformdirs prometheus_client propcache psutil pydantic
 requests rfc3339_validator rpds s3transfer setproctitle setuptools six smart_open sniffio starlette tqdm
 typing_extensions typing_inspection urllib3 uvicorn uvloop virtualenv watchfiles websockets wrapt yaml yarl
 """
+
 TOOLS = frozenset(_NAMES.split())
 """Installed modules that this package and Ray bring into each process, and that compute no feature."""
 
 _SYSTEM = ("/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var", tempfile.gettempdir())
+
 _HIDDEN = re.compile(r"/(\.|__pycache__/)")
+
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -72,9 +241,13 @@ class LoadedCode(CodeContent, SealedDocument):
 # -- in the process that computes ------------------------------------------------------------------------------
 
 _opened: set[str] = set()  # files that the user's code opened in this process
+
 _sought: set[str] = set()  # modules that it imported, or tried to
+
 _looking = threading.Lock()
+
 _LOCK = threading.Lock()
+
 _watching = 0
 
 
@@ -222,7 +395,7 @@ def record(folder: Store, modules: str, before: LoadedCode | None = None) -> Loa
             f"{what} since this run began, or is another on {platform.node()}: give all workers the same files "
             "and versions, and run the same command again"
         )
-    folder.write(f"loaded-{digest_of(own.to_dict())[:16]}.json", own.to_bytes())
+    folder.write(f"loaded-{json_digest(own.to_dict())[:16]}.json", own.to_bytes())
     return own
 
 
