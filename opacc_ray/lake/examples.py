@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, OpaccError, StorageError
+from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.lake.decode import (
     MAX_PIXELS,
     Alpha,
@@ -148,12 +148,18 @@ class Example(NamedTuple):
     mode: str | None = None  # of an image file, as Pillow names it
     is_turned: bool = False  # whether an image file states an orientation that is not upright
 
-    @classmethod
-    def of(cls, id: str, uri: str, value: NDArray[Any] | DecodedImage, own_id: bool = False) -> "Example":
-        """Return an example of an array, or of a decoded image file."""
-        if isinstance(value, DecodedImage):
-            return cls(id, uri, value.pixels, own_id, value.mode, value.is_turned)
-        return cls(id, uri, value, own_id)
+
+Decoded = NDArray[Any] | DecodedImage | str
+"""The array of an example, its image file, or why there is none."""
+
+
+def item_of(id: str, uri: str, value: Decoded, own_id: bool = False) -> Example | BadItem:
+    """Return an example of what was decoded, or a bad item with the reason."""
+    if isinstance(value, str):
+        return BadItem(id, value)
+    if isinstance(value, DecodedImage):
+        return Example(id, uri, value.pixels, own_id, value.mode, value.is_turned)
+    return Example(id, uri, value, own_id)
 
 
 class Batch(NamedTuple):
@@ -243,41 +249,25 @@ def in_shards(pieces: Sequence[Piece], sizes: Sequence[tuple[int, int]], limits:
     ``sizes`` has the examples and bytes of each piece. Adjacent pieces of a file become one. A file that exceeds the
     limits has shards of its own, so that they depend on this file alone.
     """
-    shards: list[tuple[Piece, ...]] = []
-    together: list[tuple[Piece, tuple[int, int]]] = []  # of files that fit
-    for _, own in groupby(zip(pieces, sizes, strict=True), key=lambda each: each[0].entry):
-        held = list(own)
-        if _total(held).examples <= limits.examples and _total(held).bytes <= limits.bytes:
-            together += held
-            continue
-        shards += _filled(together, limits) + _filled(held, limits)
-        together = []
-    return shards + _filled(together, limits)
-
-
-def _total(held: Sequence[tuple[Piece, tuple[int, int]]]) -> Limits:
-    return Limits(sum(size[0] for _, size in held), sum(size[1] for _, size in held))
-
-
-def _filled(held: Sequence[tuple[Piece, tuple[int, int]]], limits: Limits) -> list[tuple[Piece, ...]]:
-    """Return shards of consecutive pieces, each filled up to the limits."""
     shards: list[list[Piece]] = []
-    examples = num_bytes = 0
-    for piece, (more_examples, more_bytes) in held:
-        fits = examples + more_examples <= limits.examples and num_bytes + more_bytes <= limits.bytes
-        if not shards or not fits:
-            shards.append([])
-            examples = num_bytes = 0
-        own = shards[-1]
-        if own and own[-1].entry == piece.entry and own[-1].stop == piece.start:
-            own[-1] = own[-1]._replace(stop=piece.stop)
-        else:
-            own.append(piece)
-        examples, num_bytes = examples + more_examples, num_bytes + more_bytes
+    examples = num_bytes = 0  # of the last shard
+    was_large = True  # whether the file before exceeds the limits
+    for _, group in groupby(zip(pieces, sizes, strict=True), key=lambda each: each[0].entry):
+        file = list(group)
+        is_large = sum(size[0] for _, size in file) > limits.examples or sum(size[1] for _, size in file) > limits.bytes
+        begins = is_large or was_large
+        for piece, (rows, size) in file:
+            examples, num_bytes = examples + rows, num_bytes + size
+            if begins or examples > limits.examples or num_bytes > limits.bytes:
+                shards.append([])
+                examples, num_bytes = rows, size
+            shard, begins = shards[-1], False
+            if shard and shard[-1].entry == piece.entry and shard[-1].stop == piece.start:
+                shard[-1] = shard[-1]._replace(stop=piece.stop)
+            else:
+                shard.append(piece)
+        was_large = is_large
     return [tuple(shard) for shard in shards]
-
-
-THREADS = 16  # objects named by a column of URIs that are read at a time
 
 
 def examples_of(store: Store, batch: Batch, rules: Rules) -> Items:
@@ -286,12 +276,7 @@ def examples_of(store: Store, batch: Batch, rules: Rules) -> Items:
     places = uris_of(store, batch, rules.columns.uri)
     own = rules.columns.id is not None
     for name, place, value in zip(names, places, _values(store, batch, rules), strict=True):
-        if isinstance(name, BadItem):
-            yield name
-        elif isinstance(value, str):
-            yield BadItem(name, value)
-        else:
-            yield Example.of(name, place, value, own)
+        yield name if isinstance(name, BadItem) else item_of(name, place, value, own)
 
 
 def ids_of(batch: Batch, column: str | Sequence[str] | None) -> list[str | BadItem]:
@@ -339,7 +324,7 @@ def uris_of(store: Store, batch: Batch, column: str | None) -> list[str]:
     return [uri or place for uri, place in zip(whole, own, strict=True)]
 
 
-def _values(store: Store, batch: Batch, rules: Rules) -> Iterator[NDArray[Any] | DecodedImage | str]:
+def _values(store: Store, batch: Batch, rules: Rules) -> Iterator[Decoded]:
     """Yield the array of each row, or why there is none."""
     columns = rules.columns
     if columns.image is not None:
@@ -347,7 +332,7 @@ def _values(store: Store, batch: Batch, rules: Rules) -> Iterator[NDArray[Any] |
     if columns.array:
         return _arrays(batch.columns, columns.array)
     assert columns.uri is not None  # the spec has one of them
-    contents = in_order(partial(_read_named, store), batch.columns[columns.uri].to_pylist(), THREADS)
+    contents = in_order(partial(_read_named, store), batch.columns[columns.uri].to_pylist())
     return (content if isinstance(content, str) else decoded(content, rules) for content in contents)
 
 
@@ -422,12 +407,8 @@ def _read_named(store: Store, text: str | None) -> bytes | str:
         place, key = locate(store, text)
     except OpaccError as error:
         return str(error)
-    try:
-        return place.read(key)
-    except StorageError:
-        if not place.exists(key):
-            return f"there is no object {place.uri_of(key)}"
-        raise
+    content = place.read_if_there(key)
+    return f"there is no object {place.uri_of(key)}" if content is None else content
 
 
 def locate(store: Store, text: str) -> tuple[Store, str]:

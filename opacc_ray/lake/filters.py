@@ -293,12 +293,6 @@ class Bounds(NamedTuple):
     may_have_values: NDArray[np.bool_]  # (N,) whether a row may be another value
 
 
-def check_filter(condition: Condition, schema: Any) -> None:
-    """Raise DataError if a condition has a column that a schema lacks, or a value of another type."""
-    if condition != ALL:  # an empty table imports pandas
-        rows_kept(condition, schema.empty_table())
-
-
 def rows_kept(condition: Condition, table: Any) -> NDArray[np.bool_]:
     """Return which rows of a table a condition keeps, (N,): it is true for them, neither false nor unknown.
 
@@ -506,8 +500,9 @@ def fields_in(schema: Any, names: Sequence[str], condition: Condition, source: s
 
 
 def check_types(condition: Condition, fields: Fields) -> None:
-    """Raise SpecError if a condition does not fit the types of its columns, each a field by its name."""
-    check_filter(condition, pa.schema({name: fields[name].type for name in columns_of(condition)}))
+    """Raise DataError if a condition does not fit the types of its columns, each a field by its name."""
+    if condition != ALL:  # an empty table imports pandas
+        rows_kept(condition, pa.schema({name: fields[name].type for name in columns_of(condition)}).empty_table())
 
 
 def wanted_columns(rules: Rules, condition: Condition) -> tuple[str, ...]:

@@ -167,7 +167,7 @@ def _entry(key: str, found: Any) -> Entry:
 
 def _reason(error: Exception, scheme: str) -> str:
     """Return what an error means, and what to do about it."""
-    text = " ".join(str(error).split())
+    text = shortened(str(error))
     fix = _CREDENTIALS[scheme]
     if any(word in text for word in ("403", "401", "PERMISSION_DENIED", "UNAUTHENTICATED", "AuthorizationFailure")):
         return f"access is denied ({shortened(text, 200)}); {fix}"
@@ -175,7 +175,7 @@ def _reason(error: Exception, scheme: str) -> str:
         return "it is cut short, so it has changed; restore it or start again"
     if "credential" in text.lower():
         return f"no credentials ({shortened(text, 200)}); {fix}"
-    return f"{shortened(text, 300)}; check the network, and {fix}"
+    return f"{text}; check the network, and {fix}"
 
 
 _CREDENTIALS = {

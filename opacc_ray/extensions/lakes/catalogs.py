@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from opacc_ray.errors import DataError, OpaccError, SpecError, StorageError, shortened
+from opacc_ray.extensions.lakes.table_versions import time_of
 from opacc_ray.lake.s3_store import connection, has_settings
 from opacc_ray.lake.store import S3_OPTIONS, TableAccess
 
@@ -51,10 +51,11 @@ class UnityTable:
         if kind != "DELTA":
             raise SpecError(f"the table {self.name} of Unity Catalog is {kind}, and pool.format is delta; correct it")
         vended = _ask("temporary-table-credentials", self, {"table_id": found["table_id"], "operation": "READ"})
+        expires = vended.get("expiration_time")
         options = {
             name: value for name, (kind, key) in _UNITY_OPTIONS.items() if (value := (vended.get(kind) or {}).get(key))
         }
-        return TableAccess(str(found["storage_location"]), options, _time_of(vended.get("expiration_time")))
+        return TableAccess(str(found["storage_location"]), options, time_of(expires) if expires else None)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class IcebergTable:
         if not any(_is_credential(name) and options[name] != environment.get(name) for name in options):
             return TableAccess(found.location())
         expires = next((options[name] for name in options if name.endswith(("expires-at-ms", "expires-at"))), None)
-        return TableAccess(found.location(), options, _time_of(expires))
+        return TableAccess(found.location(), options, time_of(expires) if expires else None)
 
 
 def iceberg_table(catalog: str, name: str) -> IcebergTable:
@@ -117,7 +118,7 @@ def refused(table: IcebergTable) -> Iterator[None]:
     except ImportError as error:
         raise SpecError(f"{place} needs a package that is not installed ({error}); install it") from None
     except Exception as error:  # of requests, boto3, SQLAlchemy and pyiceberg
-        reason = shortened(" ".join(str(error).split()), 300)
+        reason = shortened(str(error))
         raise StorageError(
             f"{place} does not give the table {table.name!r} ({reason}); check its settings in .pyiceberg.yaml or in "
             f"PYICEBERG_CATALOG__{table.catalog.upper()}__…, and that it is reachable"
@@ -139,10 +140,6 @@ def _patiently(load: Callable[[], Any]) -> Any:
         except busy():
             time.sleep(0.2 * 2**attempt)
     return load()
-
-
-def _time_of(milliseconds: Any) -> datetime | None:
-    return datetime.fromtimestamp(int(milliseconds) / 1000, UTC) if milliseconds else None
 
 
 def _is_credential(name: str) -> bool:

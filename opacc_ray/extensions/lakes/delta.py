@@ -7,7 +7,6 @@ the newest at ``pool.timestamp``, or the newest when the run is made; the run ke
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -18,6 +17,7 @@ from opacc_ray.extensions.lakes.table_versions import (
     DeltaKeys,
     entries_of,
     storage_options,
+    time_of,
     unknown_version,
     version_at,
 )
@@ -54,7 +54,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         version=version,
         schema=schema,
         deleted=_deleted(table, entries),
-        data_as_of=_time(max(added["modification_time"].to_pylist())),
+        data_as_of=time_of(max(added["modification_time"].to_pylist())),
     )
 
 
@@ -99,7 +99,7 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
                 raise unknown_version(store, f"version {rules.version}", f"the newest is {table.version()}", what)
             table.load_as_version(rules.version)
         elif rules.timestamp is not None:
-            versions = ((_time(own["timestamp"]), own.get("version", 0)) for own in table.history())
+            versions = ((time_of(own["timestamp"]), own.get("version", 0)) for own in table.history())
             # deltalake itself would load the first version for an earlier time
             table.load_as_version(version_at(store, rules.timestamp, versions, what))
         return table
@@ -112,7 +112,3 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
         raise DataError(f"the Delta table {store.uri} cannot be opened ({reason}); check {what}.uri") from None
     except OSError as error:
         raise StorageError(f"cannot read the log of {store.uri}: {shortened(str(error), 200)}") from None
-
-
-def _time(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)

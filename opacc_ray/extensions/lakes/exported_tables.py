@@ -5,7 +5,7 @@
     URI/features/run=NAME/part-000000.parquet         predictions and features of each example
     URI/selections/run=NAME/round=1/rounds.parquet    the chosen examples, one row per draw
     URI/labels/run=NAME/round=1/rounds.parquet        label and outcome of each of them
-    URI/estimates/run=NAME/ID.parquet                 every number of an estimate that was stated (estimate_rows.py)
+    URI/estimates/run=NAME/ID.parquet                 every number of an estimate that was stated (estimates_table.py)
 
 The same run gives the same files, so a repeated export changes nothing. The tables of many runs share one place, and
 ``estimates`` is the history of all of them. It may be a Delta or an Iceberg table, which appends what it lacks.
@@ -14,6 +14,8 @@ The views are in standard SQL. A series is one population and one model by its n
 never one series.
 """
 
+import csv
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -21,8 +23,16 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError
-from opacc_ray.extensions.lakes.estimate_rows import LABELS, SELECTIONS, TABLES, dictionary, stated_rows, table_of
-from opacc_ray.extensions.lakes.estimates_table import OPTIONS, VIEWS, estimates_of
+from opacc_ray.extensions.lakes.estimates_table import (
+    ESTIMATES,
+    OPTIONS,
+    RUN,
+    VIEWS,
+    Column,
+    estimates_of,
+    stated_rows,
+    table_of,
+)
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.lake.parquet_io import encode, read_footer
 from opacc_ray.lake.store_uris import Store, open_store
@@ -30,6 +40,69 @@ from opacc_ray.runs.commit_log import digest_of
 from opacc_ray.runs.feature_store import read_tables
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
+
+_PLACE = (
+    RUN,
+    Column("round", "int64", "number of the round (partition)"),
+    Column("order", "int64", "position in the order of choice, from 1"),
+)
+
+FEATURES = (
+    RUN,
+    Column("id", "string", "id of the example"),
+    Column("uri", "string", "place of the example"),
+    Column("hidden", "list<float>", "the recorded hidden layer"),
+    Column("output", "list<float>", "the last layer"),
+    Column("prediction", "int64 or double", "predicted class, by its number; for a regression the predicted value"),
+    Column("confidence", "double", "largest softmax probability, or the score from the pool"),
+    Column("dsa", "float", "distance-based surprise"),
+    Column("lsa", "float", "likelihood-based surprise"),
+    Column("coverage", "list<uint8>", "covered requirements, eight to a byte"),
+)
+"""Columns of the table of features; each run has those that it extracted."""
+
+SELECTIONS = (
+    *_PLACE,
+    Column("id", "string", "id of the example; one that is drawn twice has two rows"),
+    Column("uri", "string", "place of the example"),
+    Column("place", "int64", "position in the pool, from 0"),
+    Column("method", "string", "sampling method"),
+    Column("seed", "int64", "seed of the draw"),
+    Column("weight", "double", "weight by this round's design alone, with all labels; an estimate may add predictions"),
+    Column("prediction", "string", "prediction, in the terms of the labels"),
+    Column("object", "string", "key of the pool's object with the example; null if unknown"),
+    Column("tag", "string", "tag of that object, which identifies its content, when the pool was listed"),
+)
+
+LABELS = (
+    *_PLACE,
+    Column("id", "string", "id of the example"),
+    Column(
+        "status",
+        "string",
+        "labelled, missing, unsure (can't tell), given up (the round was closed) or not counted (a labelled "
+        "example drawn again, after a draw without a label)",
+    ),
+    Column("label", "string", "label, from all answers together; null without a label"),
+    Column("prediction", "string", "prediction, in the same terms; null without a label"),
+    Column(
+        "outcome",
+        "double",
+        "1: the prediction is right, 0: it is wrong; for a regression the score; null without a label",
+    ),
+)
+
+TABLES = {"features": FEATURES, "selections": SELECTIONS, "labels": LABELS, "estimates": ESTIMATES}
+
+
+def dictionary() -> bytes:
+    """Return the description of every column of every table, as CSV."""
+    sink = io.StringIO(newline="")
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(["table", "column", "type", "meaning"])
+    writer.writerows([name, *column] for name, columns in TABLES.items() for column in columns)
+    return sink.getvalue().encode()
+
 
 _OWNER = b"opacc.run"
 """Key in the files of a run's tables: the digest of its log's first entry, which a moved run keeps, and its URI."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.extensions.lakes.catalogs import iceberg_table, load_iceberg
-from opacc_ray.extensions.lakes.table_versions import TableKeys, access, entries_of, moment
+from opacc_ray.extensions.lakes.table_versions import TableKeys, access, entries_of, moment, time_of
 from opacc_ray.lake.examples import Columns, Constants, Found, Limits, Piece, Rules
 from opacc_ray.lake.filters import Combined, Comparison, Condition, Typed, parse_filter
 from opacc_ray.lake.formats import TABLE_COLUMNS, Traits, parquet
@@ -70,7 +70,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         version=version,
         schema=_arrow_schema(schema),
         imported=_names(table.name_mapping() or ()),
-        data_as_of=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC),
+        data_as_of=time_of(snapshot.timestamp_ms),
     )
     return found._replace(deleted=deleted_rows(store, found, schema, data, deletes, entries) if deletes else {})
 
@@ -138,7 +138,8 @@ def _snapshot(table: Any, store: Store, rules: Rules, what: str) -> Any:
     else:
         found, wanted = table.current_snapshot(), "snapshot"
     if found is None:
-        last = ", ".join(f"{item.snapshot_id} at {_text(item.timestamp_ms)}" for item in there[-3:]) or "none"
+        times = {item.snapshot_id: time_of(item.timestamp_ms).isoformat(timespec="seconds") for item in there[-3:]}
+        last = ", ".join(f"{number} at {time}" for number, time in times.items()) or "none"
         raise DataError(
             f"the table {store.uri} has no {wanted}; its last are {last}; correct {what}.version or {what}.timestamp"
         )
@@ -162,10 +163,6 @@ def _entries_in(table: Any, manifests: Sequence[Any], condition: Any = None) -> 
 
     planner = ManifestGroupPlanner(table.metadata, table.io, AlwaysTrue() if condition is None else condition)
     return [entry for entries in planner.plan_manifest_entries(manifests) for entry in entries]
-
-
-def _text(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000).astimezone().isoformat(timespec="seconds")
 
 
 def _refuse_formats(files: Sequence[Any], store: Store) -> None:

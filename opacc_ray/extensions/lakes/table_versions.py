@@ -118,6 +118,11 @@ def storage_options(store: Store) -> dict[str, str]:
     return options
 
 
+def time_of(milliseconds: Any) -> datetime:
+    """Return a time by its milliseconds since 1970."""
+    return datetime.fromtimestamp(int(milliseconds) / 1000, UTC)
+
+
 def moment(text: str, what: str) -> datetime:
     """Return a time in ISO 8601, in UTC if it has no zone."""
     try:

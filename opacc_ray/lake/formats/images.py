@@ -3,15 +3,13 @@
 from functools import partial
 
 from opacc_ray.lake.decode import decoded_bytes
-from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard, decoded
+from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard, decoded, item_of
 from opacc_ray.lake.formats import Traits
 from opacc_ray.lake.store import Entry, Store, in_order
 
 TRAITS = Traits(keys_are_ids=True)
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
-
-READERS = 16  # files that are read at a time
 
 READ_BYTES = DECODED_BYTES = 64 << 20  # bytes of files, and of pixels, that one shard may read ahead
 
@@ -35,7 +33,7 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
     of pixels are decoded ahead; one file or image alone may exceed them.
     """
     fitting = [entry for entry in shard.entries if entry.size <= rules.max_bytes]
-    contents = in_order(store.read_entry, fitting, READERS, lambda entry: entry.size, READ_BYTES)
+    contents = in_order(store.read_entry, fitting, cost=lambda entry: entry.size, budget=READ_BYTES)
     pairs = ((entry, next(contents) if entry.size <= rules.max_bytes else None) for entry in shard.entries)
 
     decode = partial(_decoded, store, rules)
@@ -48,7 +46,4 @@ def _decoded(store: Store, rules: Rules, pair: tuple[Entry, bytes | None]) -> Ex
     entry, content = pair
     if content is None:
         return BadItem(entry.key, f"{entry.size} bytes, and at most {rules.max_bytes} are read")
-    found = decoded(content, rules)
-    return (
-        BadItem(entry.key, found) if isinstance(found, str) else Example.of(entry.key, store.uri_of(entry.key), found)
-    )
+    return item_of(entry.key, store.uri_of(entry.key), decoded(content, rules))

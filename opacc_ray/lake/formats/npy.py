@@ -30,8 +30,6 @@ SUFFIXES = (".npy", ".npz")
 
 TRAITS = Traits(files=SUFFIXES)
 
-THREADS = 16  # headers that are read at a time
-
 MAX_BYTES = 8 << 30  # of the largest array, by default
 MAX_EXPANSION = 200  # of an archive's member, unpacked to compressed; deflate reaches 1,032 on zeros
 _FREE_BYTES = 64 << 20  # any ratio is harmless up to here
@@ -44,7 +42,7 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     """Return the rows of each shard, which are in one file; or the file, if it must be read as a whole."""
     shards: list[tuple[Entry, ...] | tuple[Piece, ...]] = []
     num_examples: int | None = 0
-    located = in_order(lambda entry: _locate(store, entry), found.entries, THREADS)
+    located = in_order(lambda entry: _locate(store, entry), found.entries)
     for entry, rows in zip(found.entries, located, strict=True):
         if rows is None or rows.row_bytes > rules.max_bytes:
             shards.append((entry,))

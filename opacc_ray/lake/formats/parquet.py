@@ -36,8 +36,6 @@ SUFFIXES = (".parquet", ".parq")
 
 TRAITS = Traits(columns=ROW_COLUMNS, needs=("image", "array", "uri"), files=SUFFIXES)
 
-THREADS = 16  # footers that are read at a time
-
 
 def find(store: Store, rules: Rules, what: str) -> Found:
     """Return all Parquet files below the prefix, with the values of their folders."""
@@ -58,7 +56,7 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     kept, is_known = _files_kept(condition, found)
     entries = [found.entries[number] for number in np.flatnonzero(kept)]
     footers = FooterReader(store, found, every, wanted, condition)
-    files = list(in_order(footers.read, entries, THREADS))
+    files = list(in_order(footers.read, entries))
     if fields is None:
         fields = common_fields(files, every, condition, what)
     pieces, sizes = pieces_of(files, fields, condition)
@@ -184,25 +182,24 @@ def _with_deleted(piece: Piece, deleted: Mapping[str, bytes], rows: Mapping[str,
 # -- footers ----------------------------------------------------------------------------------------------------
 
 
+class FileColumns(NamedTuple):
+    """The columns of files with one schema, of which there are few."""
+
+    schema: Any  # pyarrow.Schema, with the numbers of its columns if the table has them
+    placed: dict[str, schemas.Placed]  # that are read; without a table, each has no field but the file's
+    leaves: dict[str, list[int]]  # numbers in the file of the columns without fields that are, or belong to, each
+
+
 class FileFooter(NamedTuple):
     """A file's columns and row groups, according to its footer and its constants."""
 
     entry: Entry
     source: str  # its URI
-    schema: Any  # pyarrow.Schema, with the numbers of its columns if the table has them
-    columns: Mapping[str, schemas.Placed]  # that are read; without a table, each has no field but the file's
+    columns: FileColumns
     constants: Constants
     rows: NDArray[np.int64]  # (G,) of each row group
     sizes: NDArray[np.int64]  # (G,) bytes of the columns that are read
     kept: NDArray[np.bool_]  # (G,) whether rows may meet the filter, by the file's own types
-
-
-class _Columns(NamedTuple):
-    """The columns of files with one schema, of which there are few."""
-
-    schema: Any  # pyarrow.Schema, with the numbers of its columns if the table has them
-    placed: dict[str, schemas.Placed]
-    leaves: dict[str, list[int]]  # numbers in the file of the columns without fields that are, or belong to, each
 
 
 class FooterReader:
@@ -219,7 +216,7 @@ class FooterReader:
     ) -> None:
         self._store, self._found, self._condition = store, found, condition
         self._names, self._counted = names, counted
-        self._columns: dict[bytes, _Columns] = {}  # by schema
+        self._columns: dict[bytes, FileColumns] = {}  # by schema
 
     def read(self, entry: Entry) -> FileFooter:
         """Return what the footer of a file states; raises DataError if there is none."""
@@ -233,16 +230,16 @@ class FooterReader:
             rows = np.array([group.num_rows for group in groups], dtype=np.int64)
             kept = (rows > 0) & self._kept(metadata, columns, dict(constants))
             num_bytes = np.array(sizes, dtype=np.int64)
-            return FileFooter(entry, source, columns.schema, columns.placed, constants, rows, num_bytes, kept)
+            return FileFooter(entry, source, columns, constants, rows, num_bytes, kept)
 
-    def _columns_of(self, metadata: Any, source: str) -> _Columns:
+    def _columns_of(self, metadata: Any, source: str) -> FileColumns:
         schema = schema_of(metadata).remove_metadata()
         content = schema.serialize().to_pybytes()
         if content not in self._columns:
             own = self._numbered(pa.schema(schemas.rebuilt(schema, _with_plain_json)), source)
             placed = {name: self._placed(name, own) for name in self._names}
             leaves = {name: leaves_of(metadata, [".".join(column.path)]) for name, column in placed.items()}
-            self._columns.setdefault(content, _Columns(own, placed, leaves))
+            self._columns.setdefault(content, FileColumns(own, placed, leaves))
         return self._columns[content]
 
     def _numbered(self, schema: Any, source: str) -> Any:
@@ -263,7 +260,7 @@ class FooterReader:
         chain = schemas.chain_of(schema, name)
         return schemas.Placed(name, None, tuple(field.name for field in chain), chain[-1] if chain else None)
 
-    def _kept(self, metadata: Any, columns: _Columns, constants: Mapping[str, Any]) -> NDArray[np.bool_]:
+    def _kept(self, metadata: Any, columns: FileColumns, constants: Mapping[str, Any]) -> NDArray[np.bool_]:
         """Return which row groups may have rows that the filter keeps, (G,); all if it does not fit a type."""
         filtered = [columns.placed[name] for name in filters.columns_of(self._condition)]
         values = {own.name: constants.get(own.name, schemas.default_of(own.wanted)) for own in filtered if not own.path}
@@ -331,11 +328,11 @@ def common_fields(
 
 
 def _common_field(files: Sequence[FileFooter], name: str, what: str) -> Any:
-    own = [(file, file.columns[name].own, dict(file.constants).get(name)) for file in files]
+    own = [(file, file.columns.placed[name].own, dict(file.constants).get(name)) for file in files]
     there = [(file, field, constant) for file, field, constant in own if field is not None or constant is not None]
     if not there:
         constants = [pa.field(key, value.type) for key, value in files[0].constants]
-        raise schemas.no_column(files[0].source, name, pa.schema([*files[0].schema, *constants]))
+        raise schemas.no_column(files[0].source, name, pa.schema([*files[0].columns.schema, *constants]))
     common: Any = pa.null()
     for file, field, constant in there:
         kind: Any = getattr(constant, "type", None) if field is None else schemas.plain(field.type)
@@ -366,7 +363,7 @@ def pieces_of(
         if id(file.columns) not in layouts:
             placed = (
                 own if own.wanted is not None else own._replace(wanted=fields[name])
-                for name, own in file.columns.items()
+                for name, own in file.columns.placed.items()
             )
             layouts[id(file.columns)] = tuple(placed)
         layout = layouts[id(file.columns)]

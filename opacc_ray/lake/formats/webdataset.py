@@ -20,11 +20,8 @@ from itertools import groupby
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote
 
-from numpy.typing import NDArray
-
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake.decode import DecodedImage
-from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard, decoded
+from opacc_ray.lake.examples import BadItem, Cut, Decoded, Example, Found, Items, Limits, Rules, Shard, decoded, item_of
 from opacc_ray.lake.formats import Traits, images
 from opacc_ray.lake.formats.npy import read_npy
 from opacc_ray.lake.store import Entry, ObjectFile, Store
@@ -168,11 +165,9 @@ def _example(tar: str, uri: str, members: list[_Member], rules: Rules) -> Exampl
         return BadItem(name, f"{found.name} has {found.size} bytes, and at most {rules.max_bytes} are read")
     if found.extension == "npy" or found.extension in rules.columns.array:
         try:
-            value: NDArray[Any] | DecodedImage | str = read_npy(found.content, found.name, rules.max_bytes)
+            value: Decoded = read_npy(found.content, found.name, rules.max_bytes)
         except DataError as error:
             value = str(error)
     else:
         value = decoded(found.content, rules)
-    if isinstance(value, str):
-        return BadItem(name, value)
-    return Example.of(name, f"{uri}#{quote(found.name)}", value, own_id=True)
+    return item_of(name, f"{uri}#{quote(found.name)}", value, own_id=True)

@@ -12,13 +12,10 @@ from iceberg_deletes import as_version_3
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import DoubleType, StringType
-from pyiceberg.utils.config import Config
 from tables import parquet, read_pool, refusal
 
-from opacc_ray.extensions.lakes.table_versions import access
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import newest_version, plan_shards, read_rows
-from opacc_ray.lake.store import S3_OPTIONS
 from opacc_ray.lake.store_uris import Store, open_store
 
 X = Rules(columns=Columns(id="id", array=("x",)))
@@ -31,13 +28,8 @@ def rows(start: int, stop: int) -> pa.Table:
 
 
 @pytest.fixture
-def catalog(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlCatalog:
-    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
-    settings = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": bucket}
-    for name, value in settings.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-    found = SqlCatalog("lake", **settings, **access(open_store(bucket), S3_OPTIONS))
+def catalog(tmp_path: Path) -> SqlCatalog:
+    found = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
     found.create_namespace("db")
     return found
 
