@@ -1,12 +1,17 @@
-"""A real S3 server whose door fails as a large one's does: what is read and written is whole, or an error."""
+"""A real S3 server that fails as a large one does, or is gone for a while: content is whole, or there is an error."""
 
+import logging
+import threading
+import time
 from collections.abc import Iterator
+from typing import Self
 
 import pytest
 from faulty_proxy import FAULTS, FaultyProxy
 from local_s3 import LocalS3
 
-from opacc_ray.errors import StorageError
+from opacc_ray.errors import SpecError, StorageError
+from opacc_ray.lake import store as storage
 from opacc_ray.lake.store_uris import open_store
 
 CONTENT = bytes(range(256)) * 40
@@ -19,6 +24,17 @@ def door(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
             monkeypatch.setenv(name, proxy.endpoint)
         monkeypatch.setenv("AWS_MAX_ATTEMPTS", "8")
         yield proxy
+
+
+@pytest.fixture
+def outage(door: FaultyProxy, monkeypatch: pytest.MonkeyPatch) -> FaultyProxy:
+    """The same with requests that are made once, and outages that are waited for."""
+    door.faults = ("reset", "503")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv(storage.PATIENCE, "60")
+    monkeypatch.setattr(storage, "_answered", set())
+    monkeypatch.setattr(storage, "PAUSE", 0.05)
+    return door
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -55,3 +71,101 @@ def test_faults_that_never_end_are_an_error(
         store.write("a", CONTENT)
     door.share = 0.0
     assert store.read("a") == b"before"
+
+
+# -- outages ---------------------------------------------------------------------------------------------------
+
+
+def test_an_outage_is_waited_for_and_told_once(
+    outage: FaultyProxy, bucket: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "opacc_ray")
+    store = open_store(f"{bucket}/here")
+    store.write("a", b"before")
+    outage.share = 1.0
+    threading.Timer(1.5, lambda: setattr(outage, "share", 0.0)).start()
+    begun = time.monotonic()
+    threads = [threading.Thread(target=store.write, args=(name, b"during")) for name in "bcd"]
+    for thread in threads:
+        thread.start()
+    assert store.create("e", b"during") == b"during"
+    assert store.read("a") == b"before"
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - begun > 1.4
+    assert [entry.key for entry in store.list()] == ["a", "b", "c", "d", "e"]
+    told = [record.getMessage() for record in caplog.records if "no conditional writes" not in record.getMessage()]
+    assert [text for text in told if "waiting up to 60 s for it" in text] == told[:1]
+    assert [text for text in told if text.startswith(f"{bucket} answers again, after ")] == told[1:]
+
+
+class ShutDoor(FaultyProxy):
+    """Refuses connections until it is opened."""
+
+    opened = False
+
+    def server_activate(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def open(self) -> None:
+        if not self.opened:
+            self.opened = True
+            super().server_activate()
+            super().__enter__()
+
+
+def test_the_first_request_waits_for_a_server_that_refuses_connections(
+    s3: LocalS3, outage: FaultyProxy, bucket: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_store(bucket).write("a", b"before")
+    monkeypatch.setattr(storage, "_answered", set())
+    begin = storage._begin
+    with ShutDoor(s3.endpoint) as shut:
+        for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+            monkeypatch.setenv(name, shut.endpoint)
+        monkeypatch.setattr(storage, "_begin", lambda *outage: (begin(*outage), shut.open()))
+        assert open_store(bucket).read("a") == b"before"
+    assert caplog.text.count("waiting up to") == 1
+
+
+def test_an_address_that_does_not_exist_is_an_error_at_once(
+    outage: FaultyProxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store(bucket).write("a", b"")
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.setenv(name, "http://no-such-host.invalid")
+    monkeypatch.setattr(storage, "_answered", set())
+    begun = time.monotonic()
+    with pytest.raises(StorageError, match=r"no answer from http://no-such-host\.invalid"):
+        open_store(bucket).read("a")
+    assert time.monotonic() - begun < 20
+    storage.expect_answers()  # as workers do
+    monkeypatch.setenv(storage.PATIENCE, "2")
+    with pytest.raises(StorageError):
+        open_store(bucket).read("a")
+    assert time.monotonic() - begun > 2
+
+
+def test_patience_ends(outage: FaultyProxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(f"{bucket}/here")
+    store.write("a", b"")
+    monkeypatch.setenv(storage.PATIENCE, "1")
+    outage.share = 1.0
+    with pytest.raises(StorageError):
+        store.read("a")
+    monkeypatch.setenv(storage.PATIENCE, "long")
+    with pytest.raises(SpecError, match="OPACC_STORAGE_PATIENCE is 'long'; set it to seconds, such as 180"):
+        store.read("a")
+
+
+def test_what_is_not_there_is_no_outage(outage: FaultyProxy, bucket: str) -> None:
+    store = open_store(f"{bucket}/here")
+    store.write("a", b"")
+    begun = time.monotonic()
+    assert store.read_if_there("b") is None
+    with pytest.raises(StorageError, match="no such object"):
+        store.read("b")
+    assert time.monotonic() - begun < 5

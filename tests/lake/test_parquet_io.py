@@ -1,19 +1,22 @@
-"""Parquet by the bytes of what is wanted, and processes that end in peace after it."""
+"""Parquet by the bytes of what is wanted, processes that end in peace after it, and columns without pandas."""
 
 import io
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from numpy.typing import NDArray
+from tables import parquet
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.parquet_io import TAIL, WHOLE, read_bytes, read_columns, read_footer
+from opacc_ray.lake.parquet_io import TAIL, WHOLE, numbers, read_bytes, read_columns, read_footer, texts, to_numpy
 from opacc_ray.lake.store_uris import Store, open_store
 
 RNG = np.random.default_rng(0)
@@ -29,10 +32,9 @@ TABLE = pa.table(
 )
 
 
-def encoded(table: pa.Table = TABLE, **options: object) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **({"compression": "zstd"} | options))
-    return sink.getvalue()
+@cache
+def encoded(**options: object) -> bytes:
+    return parquet(TABLE, **({"compression": "zstd"} | options))
 
 
 class Ranges:
@@ -51,17 +53,17 @@ class Ranges:
 
 @pytest.mark.parametrize("names", [None, ["narrow"], ["apart", "id"], ["text", "wide"], [], ["narrow", "none"]])
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 7000}, {"use_dictionary": False}, {"compression": "none"}])
-def test_columns_come_back_as_they_were(store: Store, names: Sequence[str] | None, options: dict[str, object]) -> None:
-    store.write("a.parquet", encoded(**options))
+def test_columns_come_back_as_they_were(folder: Store, names: Sequence[str] | None, options: dict[str, object]) -> None:
+    folder.write("a.parquet", encoded(**options))
     expected = TABLE if names is None else TABLE.select([name for name in names if name in TABLE.column_names])
-    assert read_columns(store, "a.parquet", names).equals(expected)
+    assert read_columns(folder, "a.parquet", names).equals(expected)
 
 
 def test_two_requests_bring_footer_and_column(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     data = encoded()
     store.write("a.parquet", data)
     ranges = Ranges(store, monkeypatch)
-    read_columns(store, "a.parquet", ["wide"], size=len(data))
+    assert read_columns(store, "a.parquet", ["wide"], size=len(data)).equals(TABLE.select(["wide"]))
     (tail, column) = ranges.seen
     assert tail == (len(data) - TAIL, len(data))
     chunk = pq.read_metadata(io.BytesIO(data)).row_group(0).column(1)
@@ -74,7 +76,7 @@ def test_two_requests_bring_footer_and_column(store: Store, monkeypatch: pytest.
 
 
 def test_small_file_is_read_whole_in_one_request(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = encoded(TABLE.slice(0, 50))
+    data = parquet(TABLE.slice(0, 50))
     assert len(data) < WHOLE
     store.write("a.parquet", data)
     ranges = Ranges(store, monkeypatch)
@@ -87,13 +89,13 @@ def test_all_columns_come_in_one_request(store: Store, monkeypatch: pytest.Monke
     data = encoded()
     store.write("a.parquet", data)
     ranges = Ranges(store, monkeypatch)
-    read_columns(store, "a.parquet", size=len(data))
+    assert read_columns(store, "a.parquet", size=len(data)).equals(TABLE)
     assert ranges.seen == [(0, len(data))]
 
 
 def test_footer_larger_than_what_is_read_at_first(store: Store) -> None:
     table = TABLE.slice(0, 30_000).replace_schema_metadata({"big": "x" * 3 * TAIL})
-    store.write("a.parquet", encoded(table))
+    store.write("a.parquet", parquet(table))
     footer = read_footer(store, "a.parquet")
     assert len(footer.data) > 3 * TAIL
     assert footer.metadata.metadata[b"big"] == b"x" * 3 * TAIL
@@ -146,7 +148,49 @@ def test_processes_that_read_end_in_peace(tmp_path: Path) -> None:
 
     Each reader is a fork of a process that has not read, and ends its interpreter as any process does.
     """
-    open_store(str(tmp_path)).write("a.parquet", encoded(TABLE.slice(0, 5000)))
+    open_store(str(tmp_path)).write("a.parquet", parquet(TABLE.slice(0, 5000)))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run([sys.executable, "-c", READERS, str(tmp_path)], env=environment, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+# -- columns ---------------------------------------------------------------------------------------------------
+
+
+ARRAYS = [
+    np.arange(5, dtype=np.uint8),
+    np.arange(20, dtype=np.int64)[::3],
+    np.array([0.5, np.nan, -np.inf], dtype=np.float32),
+    np.array([1.5, -0.25], dtype=np.float16),
+    np.arange(3, dtype=">i4"),
+    np.arange(11) % 3 == 0,
+    np.zeros(0),
+    np.zeros(0, dtype=bool),
+]
+
+
+@pytest.mark.parametrize("values", ARRAYS, ids=lambda values: f"{values.dtype}-{len(values)}")
+def test_numbers_come_back_whole_in_pieces_and_from_the_middle(values: NDArray[np.generic]) -> None:
+    made = numbers(values)
+    np.testing.assert_array_equal(to_numpy(made), values)
+    np.testing.assert_array_equal(to_numpy(made[1:]), values[1:])
+    np.testing.assert_array_equal(to_numpy(pa.chunked_array([made[2:], made[:2]])), np.r_[values[2:], values[:2]])
+
+
+def test_rows_come_back_whole_in_pieces_and_from_the_middle() -> None:
+    rows = np.arange(12.0).reshape(4, 3)
+    made = numbers(rows)
+    assert made.type == pa.list_(pa.float64(), 3)
+    np.testing.assert_array_equal(to_numpy(made), rows)
+    np.testing.assert_array_equal(to_numpy(pa.chunked_array([made[3:], made[1:3]])), rows[[3, 1, 2]])
+
+
+@pytest.mark.parametrize("values", [[], ["a", "", "bc"], ["ä\n", "€", "a"], ["a", None, "ü", None], [None] * 9])
+def test_texts_are_those_of_arrow(values: list[str | None]) -> None:
+    made = texts(values)
+    made.validate(full=True)
+    assert made.equals(pa.array(values, pa.string()))
+
+
+def test_nulls_of_numbers_are_nan() -> None:
+    np.testing.assert_array_equal(to_numpy(pa.array([1, None, 3])), [1, np.nan, 3])

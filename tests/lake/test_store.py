@@ -1,10 +1,12 @@
-"""Stores: one body of tests for a folder, for rclone's S3 server, for moto's, and for Google Cloud Storage."""
+"""Stores and their URIs: one body of tests for a folder, rclone's S3 server, moto's, and Google Cloud Storage."""
 
 import errno
 import itertools
 import os
 import pickle
 import secrets
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +21,7 @@ from opacc_ray.errors import StorageError
 from opacc_ray.lake import s3_store as s3_module
 from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.lake.store import warn_of_one_writer
-from opacc_ray.lake.store_uris import Store, join, open_store, read_uri
+from opacc_ray.lake.store_uris import Store, join, open_store, read_uri, split
 
 ODD_NAMES = [
     "a b.txt",
@@ -111,6 +113,7 @@ def test_odd_names_come_back_as_they_are(store: Store) -> None:
     assert store.list() == []
 
 
+@pytest.mark.parametrize("store", ["rclone", "moto"], indirect=True)  # others write at once
 def test_large_objects_travel_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_module, "MULTIPART_BYTES", 1)
     data = bytes(range(256)) * (17 << 12)  # 17 MiB: three parts
@@ -291,3 +294,50 @@ def test_an_entry_is_that_of_the_listing(store: Store) -> None:
     assert [store.entry("deep/a.bin")] == store.list()
     assert store.entry("deep/b.bin") is None
     assert store.entry("deep") is None
+
+
+# -- URIs -----------------------------------------------------------------------------------------------
+
+
+def test_uris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert open_store("s3://lake/").uri == "s3://lake"
+    assert open_store("s3://lake//a/b#1//").uri == "s3://lake/a/b#1"
+    assert open_store("runs/").uri == open_store("./runs").uri == f"{tmp_path}/runs"
+    assert open_store(f"file://{tmp_path}/a%20b").uri == f"{tmp_path}/a b"
+    assert open_store((tmp_path / "50% off").as_uri()).uri == f"{tmp_path}/50% off"
+    assert open_store("~/runs").uri == os.path.expanduser("~/runs")
+    assert join("s3://lake/", "a/", "/b.json") == "s3://lake/a/b.json"
+    assert join("/", "a") == "/a"
+    assert join(f"file://{tmp_path}/x", "50% off") == f"{tmp_path}/x/50% off"
+    assert split("s3://lake/models/a.bin") == ("s3://lake/models", "a.bin")
+    assert split("s3://lake/a.bin") == ("s3://lake", "a.bin")
+    assert split("a.bin") == (str(tmp_path), "a.bin")
+    assert split("/a.bin") == ("/", "a.bin")
+
+
+@pytest.mark.parametrize("uri", ["s3://", "s3:///a", "https://host/a", "file://host/a"])
+def test_uris_that_cannot_be_opened(uri: str) -> None:
+    with pytest.raises(StorageError, match="s3://bucket/prefix"):
+        open_store(uri)
+
+
+@pytest.mark.parametrize("uri", ["s3://lake", "s3://lake/", "/"])
+def test_uris_that_name_no_object(uri: str) -> None:
+    with pytest.raises(StorageError, match="is not the URI of an object"):
+        split(uri)
+
+
+@pytest.mark.processes
+def test_folders_need_no_boto3(tmp_path: Path) -> None:
+    script = (
+        "import sys; from opacc_ray.lake.store_uris import open_store; store = open_store(sys.argv[1]);"
+        "store.write('a', b'x'); store.list(); open_store('s3://lake').store('a');"
+        "assert not {'boto3', 'botocore'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+
+
+def test_path_with_a_null_character_is_refused() -> None:
+    with pytest.raises(StorageError, match="contains a null character"):
+        open_store("a\0b")

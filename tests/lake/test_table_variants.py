@@ -132,8 +132,9 @@ def delta_by_number(folder: Path) -> Table:
 def delta_vectors(folder: Path) -> Table:
     kinds = {"id": "long", "kind": "string"}
     columns = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
-    files = {f"{part}.parquet": rows(100_000 * part, 100_000 * part + 70_000).select(["id", "kind"]) for part in (0, 1)}
-    write_mapped(folder, columns, files, {"1.parquet": [0, 5, 65_535, 65_536, 69_999]}, mode="none")
+    files = {"0.parquet": rows(100_000, 100_009), "1.parquet": rows(0, 65_540)}
+    files = {name: table.select(["id", "kind"]) for name, table in files.items()}
+    write_mapped(folder, columns, files, {"1.parquet": [0, 5, 65_535, 65_536, 65_539]}, mode="none")
     return delta_of(folder)
 
 

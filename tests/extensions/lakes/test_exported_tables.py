@@ -1,6 +1,7 @@
 """A run as tables of a lake: what DuckDB reads of it is what the run holds, for several runs beside one another."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,24 @@ from opacc_ray.runs.run import Run
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "lakes.md"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """A run of two rounds, the second of which lacks some labels."""
-    write_pool(str(tmp_path))
-    run, _ = write_features(str(tmp_path))
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a pool and of a run of two rounds, the second of which lacks some labels."""
+    home = tmp_path_factory.mktemp("prepared")
+    write_pool(str(home))
+    run, _ = write_features(str(home))
     verbs.select(run, "css", 20, {})
     label(run, run.read_selection(1).ids)
     accuracy.estimate(run)
     verbs.next_round(run, 10)
     label(run, run.read_selection(2).ids[:7])
-    return run
+    return home
+
+
+@pytest.fixture
+def run(prepared: Path, tmp_path: Path) -> Run:
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    return Run.open(f"{tmp_path}/audit")
 
 
 ACCURACY = "metric = 'accuracy' AND sliced_by IS NULL"

@@ -45,29 +45,29 @@ def test_arrow_files_are_read_batch_after_batch(store: Store) -> None:
 
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
-def test_the_columns_of_the_rows_that_count_are_read_alone(kind: str, store: Store) -> None:
-    write(store) if kind == "arrow" else store.write("test/0000.parquet", parquet(rows(0, 60), row_group_size=20))
+def test_the_columns_of_the_rows_that_count_are_read_alone(kind: str, folder: Store) -> None:
+    write(folder) if kind == "arrow" else folder.write("test/0000.parquet", parquet(rows(0, 60), row_group_size=20))
     rules = Rules(columns=Columns(features=(("judges", ("n",)),)), filter="n > 30")
     found = [
         batch
-        for shard in plan_shards(store, "huggingface", 20, rules=rules).shards
-        for batch in read_rows(store, "huggingface", shard, rules)
+        for shard in plan_shards(folder, "huggingface", 20, rules=rules).shards
+        for batch in read_rows(folder, "huggingface", shard, rules)
     ]
     assert {name for batch in found for name in batch.columns.column_names} == {"n"}
     assert [value for batch in found for value in batch.columns["n"].to_pylist()] == list(range(31, 60))
 
 
-def test_of_several_splits_one_is_asked_for(store: Store) -> None:
+def test_of_several_splits_one_is_asked_for(folder: Store) -> None:
     for split, first in (("train", 0), ("test", 40)):
-        store.write(f"{split}/data-00000-of-00001.arrow", arrow(rows(first, first + 20)))
-    assert refusal(store, "huggingface", X) == (
-        f"the pool {store.uri} has several splits: test, train; choose one, such as pool.split: train"
+        folder.write(f"{split}/data-00000-of-00001.arrow", arrow(rows(first, first + 20)))
+    assert refusal(folder, "huggingface", X) == (
+        f"the pool {folder.uri} has several splits: test, train; choose one, such as pool.split: train"
     )
-    assert [item.array[0] for item in read_pool(store, "huggingface", X._replace(split="test"))[0]] == [*range(40, 60)]
-    assert len(read_pool(store, "huggingface", X._replace(split="train+test"))[0]) == 40
-    said = refusal(store, "huggingface", X._replace(split="val"))
-    assert said == f"the pool {store.uri} has no split 'val'; its splits are test, train; correct pool.split"
-    inside = open_store(store.uri_of("test"))
+    assert [item.array[0] for item in read_pool(folder, "huggingface", X._replace(split="test"))[0]] == [*range(40, 60)]
+    assert len(read_pool(folder, "huggingface", X._replace(split="train+test"))[0]) == 40
+    said = refusal(folder, "huggingface", X._replace(split="val"))
+    assert said == f"the pool {folder.uri} has no split 'val'; its splits are test, train; correct pool.split"
+    inside = open_store(folder.uri_of("test"))
     assert len(read_pool(inside, "huggingface", X)[0]) == 20
     assert "has no split 'test'; its splits are none" in refusal(inside, "huggingface", X._replace(split="test"))
 
@@ -104,24 +104,24 @@ def test_a_later_arrow_file_without_a_column_is_named(folder: Store) -> None:
         read_pool(folder, "huggingface", X._replace(filter="n > 3"))
 
 
-def test_what_does_not_fit_is_one_sentence(store: Store) -> None:
-    write(store)
-    assert refusal(store, "huggingface", Rules(columns=Columns(array=("y",)))).endswith(
+def test_what_does_not_fit_is_one_sentence(folder: Store) -> None:
+    write(folder)
+    assert refusal(folder, "huggingface", Rules(columns=Columns(array=("y",)))).endswith(
         "has no column 'y'; it has x, n"
     )
     whole = arrow(rows(0, 35))
-    store.write("data-00000-of-00002.arrow", whole[: len(whole) // 2])
+    folder.write("data-00000-of-00002.arrow", whole[: len(whole) // 2])
     with pytest.raises(
         DataError, match=r"00000-of-00002\.arrow is not a valid Arrow stream \(.*; write it again, or re"
     ):
-        read_pool(store, "huggingface", X)
-    store.write("data-00000-of-00002.arrow", whole[:-8])
+        read_pool(folder, "huggingface", X)
+    folder.write("data-00000-of-00002.arrow", whole[:-8])
     with pytest.raises(DataError, match=r"is not a valid Arrow stream \(it has no end\)"):
-        read_pool(store, "huggingface", X)
-    store.write("data-00000-of-00002.arrow", b"no arrow")
-    assert "is not a valid Arrow stream" in refusal(store, "huggingface", X)
-    store.write("a.parquet", parquet(rows(0, 60)))
-    assert "has Arrow and Parquet files; give the folder of one" in refusal(store, "huggingface", X)
+        read_pool(folder, "huggingface", X)
+    folder.write("data-00000-of-00002.arrow", b"no arrow")
+    assert "is not a valid Arrow stream" in refusal(folder, "huggingface", X)
+    folder.write("a.parquet", parquet(rows(0, 60)))
+    assert "has Arrow and Parquet files; give the folder of one" in refusal(folder, "huggingface", X)
 
 
 CONFIGS = """---

@@ -177,12 +177,18 @@ def test_stored_outputs_are_audited_by_commands_without_ray_or_torch(
     assert len(verbs.next_round(run, 10)) == 10
 
 
+@pytest.fixture
+def home(tmp_path: Path) -> str:
+    """A place without a server, which tests of features need not."""
+    return str(tmp_path)
+
+
 @pytest.mark.parametrize("method", ["css", "neyman", "deepest", "sups", "srs"])
-def test_a_score_and_an_answer_are_enough(bucket: str, outputs: dict[str, np.ndarray], method: str) -> None:
-    write_features(bucket, outputs)
+def test_a_score_and_an_answer_are_enough(home: str, outputs: dict[str, np.ndarray], method: str) -> None:
+    write_features(home, outputs)
     columns = {"prediction": "answer", "confidence": "score"}
     classes = [f"class {c}" for c in range(4)]
-    content = of_features(bucket, columns, model={"classes": classes}, sample={"method": method, "budget": 20})
+    content = of_features(home, columns, model={"classes": classes}, sample={"method": method, "budget": 20})
     run = verbs.first_round(parse_spec(content, "spec"))
     assert run.read_index().features == {"prediction": 1, "confidence": 1}
     assert features_of(run)["prediction"].to_pylist() == outputs["prediction"].tolist()
@@ -205,12 +211,12 @@ def test_a_score_and_an_answer_are_enough(bucket: str, outputs: dict[str, np.nda
     ],
 )
 def test_stored_features_that_do_not_fit_are_one_sentence(
-    bucket: str, outputs: dict[str, np.ndarray], columns: dict[str, Any], model: dict[str, Any], message: str
+    home: str, outputs: dict[str, np.ndarray], columns: dict[str, Any], model: dict[str, Any], message: str
 ) -> None:
     more = {"percent": np.linspace(3, 99, N), "logit": outputs["output"][:, 0] * 9}
     more |= {"ragged": np.array([[1.0] * (i % 3) for i in range(N)], object)}
-    write_features(bucket, outputs, **more)
-    content = of_features(bucket, columns, model=model, sample={"method": "srs", "budget": 10})
+    write_features(home, outputs, **more)
+    content = of_features(home, columns, model=model, sample={"method": "srs", "budget": 10})
     with pytest.raises(DataError) as caught:
         verbs.first_round(parse_spec(content, "spec"))
     assert message in str(caught.value)
@@ -244,11 +250,11 @@ def test_specs_of_stored_features_say_what_they_lack(changes: dict[str, Any], me
         parse_spec(content | changes, "spec")
 
 
-def test_a_null_is_refused_or_left_out_as_the_spec_says(bucket: str) -> None:
+def test_a_null_is_refused_or_left_out_as_the_spec_says(home: str) -> None:
     table = pa.table({"key": ["a", "b", None, "d"], "p": [1, None, 0, 1], "c": [0.5, 0.5, 0.5, float("nan")]})
-    open_store(f"{bucket}/pool").write("a.parquet", parquet(table))
+    open_store(f"{home}/pool").write("a.parquet", parquet(table))
     columns = {"prediction": "p", "confidence": "c"}
-    content = of_features(bucket, columns, sample={"method": "srs", "budget": 1})
+    content = of_features(home, columns, sample={"method": "srs", "budget": 1})
     with pytest.raises(DataError, match=r"example 'b' of .*: its prediction \(p\) is null"):
         verbs.first_round(parse_spec(content, "spec"))
     content["extract"] = {"on_bad_item": "exclude"}
@@ -260,50 +266,42 @@ def test_a_null_is_refused_or_left_out_as_the_spec_says(bucket: str) -> None:
     ]
 
 
-def test_a_file_without_any_sound_row_is_left_out(bucket: str) -> None:
-    store, columns = open_store(f"{bucket}/pool"), {"hidden": "h", "prediction": "p"}
+def test_a_file_without_any_sound_row_is_left_out(home: str) -> None:
+    store, columns = open_store(f"{home}/pool"), {"hidden": "h", "prediction": "p"}
     store.write("a.parquet", parquet(pa.table({"key": ["a", "b"], "p": [1, 0], "h": [[1.0], [2.0]]})))
     nothing = pa.array([None, None], pa.list_(pa.float64()))
     store.write("b.parquet", parquet(pa.table({"key": ["c", "d"], "p": [1, 0], "h": nothing})))
-    content = of_features(bucket, columns, sample={"method": "srs", "budget": 1}, extract={"on_bad_item": "exclude"})
+    content = of_features(home, columns, sample={"method": "srs", "budget": 1}, extract={"on_bad_item": "exclude"})
     index = verbs.first_round(parse_spec(content, "spec")).read_index()
     assert (index.num_examples, [item.id for item in index.bad]) == (2, ["c", "d"])
 
 
-def test_a_filter_that_leaves_nothing_is_said_before_anything_starts(
-    bucket: str, outputs: dict[str, np.ndarray]
-) -> None:
-    write_features(bucket, outputs)
-    content = of_features(bucket, {"output": "logits"}, sample={"method": "srs", "budget": 10})
+def test_a_filter_that_leaves_nothing_is_said_before_anything_starts(home: str, outputs: dict[str, np.ndarray]) -> None:
+    write_features(home, outputs)
+    content = of_features(home, {"output": "logits"}, sample={"method": "srs", "budget": 10})
     content["pool"]["filter"] = "score > 2"
     for trial in (True, False):
         with pytest.raises(DataError, match=r"pool.filter 'score > 2' matches nothing in "):
             verbs.first_round(parse_spec(content, "spec"), trial=trial)
 
 
-def test_a_file_that_changes_between_two_rounds_is_noticed(bucket: str, outputs: dict[str, np.ndarray]) -> None:
-    write_features(bucket, outputs)
+def test_a_file_that_changes_between_two_rounds_is_noticed(home: str, outputs: dict[str, np.ndarray]) -> None:
+    write_features(home, outputs)
     run = verbs.first_round(
-        parse_spec(of_features(bucket, {"output": "logits"}, sample={"method": "srs", "budget": 60}), "spec")
+        parse_spec(of_features(home, {"output": "logits"}, sample={"method": "srs", "budget": 60}), "spec")
     )
     assert find_changed(run).changed == 0
-    store = open_store(f"{bucket}/pool")
+    store = open_store(f"{home}/pool")
     store.write("40.parquet", store.read("0.parquet"))
     found = find_changed(run)
     assert (found.changed, found.lost, found.first) == (1, 0, ["40.parquet"])
 
 
-@pytest.fixture
-def tables_on_s3(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pyiceberg needs to write to a server that knows no newer checksums."""
-    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
-
-
-@pytest.mark.usefixtures("tables_on_s3")
 @pytest.mark.parametrize("kind", TABLES)
 def test_one_version_of_a_table_is_audited(
-    kind: str, of_images: Run, spec: Callable[..., dict[str, Any]], bucket: str
+    kind: str, of_images: Run, spec: Callable[..., dict[str, Any]], bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")  # the server knows no newer checksums
     append = TABLES[kind](open_store(f"{bucket}/pool"))
     first, _ = append(pictures(0, N)), append(pictures(N, N + 20))
     columns = {"id": "id", "image": "image"}
@@ -320,13 +318,12 @@ def test_one_version_of_a_table_is_audited(
     assert estimate.low < estimate.value < estimate.high
 
 
-@pytest.mark.usefixtures("s3", "tables_on_s3")
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_table_that_goes_on_between_two_rounds_is_noticed_and_said(kind: str, bucket: str) -> None:
-    append = TABLES[kind](open_store(f"{bucket}/pool"))
+def test_a_table_that_goes_on_between_two_rounds_is_noticed_and_said(kind: str, home: str) -> None:
+    append = TABLES[kind](open_store(f"{home}/pool"))
     first = append(pictures(0, N))
-    content = of_features(bucket, {}, sample={"method": "srs", "budget": 10})
-    content["pool"] = {"uri": f"{bucket}/pool", "format": kind, "columns": {"id": "id", "prediction": "i"}}
+    content = of_features(home, {}, sample={"method": "srs", "budget": 10})
+    content["pool"] = {"uri": f"{home}/pool", "format": kind, "columns": {"id": "id", "prediction": "i"}}
     pinned = content | {"name": "pinned", "pool": content["pool"] | {"version": first}}
     runs = {
         name: verbs.first_round(parse_spec(given, "spec")) for name, given in (("open", content), ("pinned", pinned))

@@ -60,10 +60,10 @@ def test_places_are_ids_whatever_was_deleted(folder: Store) -> None:
     assert after == {id: value for id, value in before.items() if value != 6}
 
 
-def test_a_filter_leaves_rows(store: Store) -> None:
-    write(store, 0, 12)
-    assert ids(store, X._replace(filter="n = 2 and id > 2")) == [5, 8, 11]
-    assert plan_shards(store, "lance", 100, rules=X._replace(filter="n = 2")).num_examples is None
+def test_a_filter_leaves_rows(folder: Store) -> None:
+    write(folder, 0, 12)
+    assert ids(folder, X._replace(filter="n = 2 and id > 2")) == [5, 8, 11]
+    assert plan_shards(folder, "lance", 100, rules=X._replace(filter="n = 2")).num_examples is None
 
 
 def test_columns_that_older_rows_lack_are_null(folder: Store) -> None:
