@@ -8,7 +8,7 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimation.forecast import forecast_labels, worth_of_judges
+from opacc_ray.estimation.forecast import AccuracyForecast, worth_of_judges
 from opacc_ray.judges import scores_of
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers.base import Previous
@@ -138,10 +138,10 @@ def test_a_history_with_the_same_judge_teaches_what_it_is_worth() -> None:
     now = opacc.Pool(ids, judges={"gpt": SAYS[~half].astype(float)})
     outcome = RIGHT[half].astype(float)
     told = opacc.History(labelled=[{"pool": before, "outcomes": outcome}])
-    taught = forecast_labels(view_of(now), 0.04, history=told)
-    untaught = forecast_labels(view_of(opacc.Pool(ids, judges=now.judges)), 0.04)
-    assert taught.neyman < 0.9 * untaught.neyman
-    assert taught.foreseen_accuracy == pytest.approx(RIGHT[~half].mean(), abs=0.03)
+    taught = AccuracyForecast(view_of(now), history=told)
+    untaught = AccuracyForecast(view_of(opacc.Pool(ids, judges=now.judges)))
+    assert taught.labels(0.04).neyman < 0.9 * untaught.labels(0.04).neyman
+    assert taught.value(1, 0.95) == pytest.approx(RIGHT[~half].mean(), abs=0.03)
 
 
 def test_forecasts_know_what_judges_save() -> None:

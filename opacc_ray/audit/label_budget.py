@@ -1,27 +1,22 @@
 """Forecast how many labels an interval needs: by the confidences before any label, then by the labels so far."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
+from opacc_ray.audit import goals
 from opacc_ray.audit.accuracy import whole_rounds
-from opacc_ray.audit.goals import ACCURACY_OF_POOL, Target, goal_on_classes, look_at, look_for_goal, served, target_of
+from opacc_ray.audit.goals import ACCURACY_OF_POOL, Target
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.audit.run_numbers import coded_classes
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import SpecError
 from opacc_ray.estimation.estimate import KnownPool, Numbers
-from opacc_ray.estimation.forecast import (
-    NumberForecast,
-    forecast_labels,
-    forecast_method,
-    forecast_widths,
-    worth_of_judges,
-)
+from opacc_ray.estimation.forecast import AccuracyForecast, NumberForecast, forecast_method, worth_of_judges
 from opacc_ray.estimation.intervals import Estimate, clipped
 from opacc_ray.estimation.sequential import expected_half_width, planned_rounds, shrinkage_rate
 from opacc_ray.history import NO_HISTORY, History
@@ -152,29 +147,22 @@ def label_budget(
     """
     if method is not None and not target.is_accuracy:
         raise SpecError(f"--method forecasts the accuracy of the pool only; remove it for {target}")
-    whole, target = _whole(run), target_of(run, target)
-    if not whole:
+    rounds, target = _complete_rounds(run), goals.target_of(run, target)
+    if not rounds:
         _refuse_ratio(target)
-    judges = None
-    if whole:
-        found = _by_labels(run, half_width, level, target)
-        if target.is_accuracy and run.spec.pool.columns.judges:
-            with _open_view(run) as view:
-                judges = judge_budget(view, found.total_labels, _known(whole), read_history(run, keep=False))
-    else:
-        with _open_view(run) as view:
-            history = read_history(run, keep=False)
-            if target.is_accuracy:
-                found = _by_forecast(view, run.uri, half_width, level, history)
-                judges = judge_budget(view, found.total_labels, NO_PREVIOUS, history)
-            else:
-                forecast = _forecast_of(run, view, target, history)
-                return _by_number(forecast, run.uri, target, half_width, level, history)
-    own = None
+    previous = _labels_of(rounds) if rounds else NO_PREVIOUS
+    with _open_view(run) as view:
+        history = read_history(run, keep=False)
+        if rounds:
+            budget = _by_labels(run, rounds, half_width, level, target)
+        else:
+            budget = _by_forecast(_forecast(run, view, target, history), run.uri, target, half_width, level, history)
+        judges = judge_budget(view, budget.total_labels, previous, history) if target.is_accuracy else None
+    by_method = None
     if method is not None:
-        own = found.srs_labels if method == "srs" else _by_method(run, whole, method, half_width, level)
-    course = width_course(run, target, level=level, reach=found.total_labels)
-    return found.model_copy(update={"method": method, "method_labels": own, "course": course, "judges": judges})
+        srs = budget.srs_labels
+        by_method = srs if method == "srs" else _by_method(run, method, half_width, level, previous, history)
+    return budget.model_copy(update={"method": method, "method_labels": by_method, "judges": judges})
 
 
 def label_budget_of_table(
@@ -191,19 +179,16 @@ def label_budget_of_table(
     warn_without_confidence(table)
     view = view_of(table.pool)
     if target.is_accuracy:
-        found = _by_forecast(view, uri, half_width, level, NO_HISTORY)
-        course = _widths_by_confidences(view, level, found.total_labels, NO_HISTORY)
-        saved = judge_budget(view, found.total_labels, NO_PREVIOUS, NO_HISTORY)
-        return found.model_copy(update={"course": course, "judges": saved})
+        budget = _by_forecast(AccuracyForecast(view), uri, target, half_width, level)
+        return budget.model_copy(update={"judges": judge_budget(view, budget.total_labels, NO_PREVIOUS, NO_HISTORY)})
     predicted = view.column("prediction").astype(np.int32)
     classes = table.classes or [str(c) for c in range(1 + int(predicted.max()))]
-    named = goal_on_classes(target, classes)
-    serve = [f"{own.name}@{find_place(own, classes)}" if own.positive else str(own) for own in [named.metric]]
-    serve = [*(serve if named.metric.name != ACCURACY else []), *([named.by] if named.by else [])]
-    forecast = NumberForecast(
-        KnownPool(view, predicted, classes), named.metric, _chosen(named), Parameters(serve=tuple(serve))
-    )
-    return _by_number(forecast, uri, named, half_width, level, NO_HISTORY)
+    target = goals.goal_on_classes(target, classes)
+    metric = target.metric
+    served = f"{metric.name}@{find_place(metric, classes)}" if metric.positive else str(metric)
+    serve = [*([served] if metric.name != ACCURACY else []), *([target.by] if target.by else [])]
+    forecast = _number_forecast(KnownPool(view, predicted, classes), target, Parameters(serve=tuple(serve)))
+    return _by_forecast(forecast, uri, target, half_width, level)
 
 
 def _refuse_ratio(target: Target) -> None:
@@ -214,45 +199,49 @@ def _refuse_ratio(target: Target) -> None:
         )
 
 
-def width_course(run: Run, target: Target = ACCURACY_OF_POOL, *, level: float = 0.95, reach: int = 0) -> WidthCourse:
-    """Return half-widths by numbers of labels: after the rounds so far, and forecasts beyond ``reach`` labels."""
-    whole = _whole(run)
-    if whole:
-        return _widths_by_labels(run, whole, level, reach, target)
+def width_course(run: Run, *, level: float = 0.95) -> WidthCourse:
+    """Return half-widths of the accuracy by numbers of labels: after the rounds so far, and forecasts."""
+    if rounds := _complete_rounds(run):
+        return _course_by_labels(run, rounds, level, ACCURACY_OF_POOL)
     with _open_view(run) as view:
-        return _widths_by_confidences(view, level, reach, read_history(run, keep=False))
+        return _course_by_forecast(AccuracyForecast(view, history=read_history(run, keep=False)), level)
 
 
-def _forecast_of(run: Run, view: View, target: Target, history: History) -> NumberForecast:
-    """Return the forecast of a number, drawn to serve it, before any label."""
+# -- before any label ----------------------------------------------------------------------------------------
+
+
+def _forecast(run: Run, view: View, target: Target, history: History) -> AccuracyForecast | NumberForecast:
+    """Return the forecast of a number of a run, drawn to serve it."""
+    if target.is_accuracy:
+        return AccuracyForecast(view, history=history)
     predicted, classes = coded_classes(run, [], view)
     pool = KnownPool(view, predicted, list(classes), target.slicings(view))
-    parameters = parse_parameters("neyman", run.spec.drawn_with("neyman", {"serve": served(run, target)}))
+    parameters = parse_parameters("neyman", run.spec.drawn_with("neyman", {"serve": goals.served(run, target)}))
     assert isinstance(parameters, Parameters)
-    return NumberForecast(pool, target.metric, _chosen(target), parameters, history)
+    return _number_forecast(pool, target, parameters, history)
 
 
-def _chosen(target: Target) -> Callable[[Numbers, float], Estimate]:
-    """Return what states the number of a goal, or the part of it that decides."""
-    return lambda numbers, level: target.choose(numbers.interim(target.metric, target.by, level))[1].estimate
+def _number_forecast(
+    pool: KnownPool, target: Target, parameters: Parameters, history: History = NO_HISTORY
+) -> NumberForecast:
+    """Return the forecast of a number, or of the part of it that decides."""
+
+    def number(numbers: Numbers, level: float) -> Estimate:
+        return target.choose(numbers.interim(target.metric, target.by, level))[1].estimate
+
+    return NumberForecast(pool, target.metric, number, parameters, history)
 
 
-def _by_number(
-    forecast: NumberForecast, uri: str, target: Target, half_width: float, level: float, history: History
+def _by_forecast(
+    forecast: AccuracyForecast | NumberForecast,
+    uri: str,
+    target: Target,
+    half_width: float,
+    level: float,
+    history: History = NO_HISTORY,
 ) -> LabelBudget:
-    """Return the labels for a number other than the accuracy, before any label."""
-    own, worthless, by_srs = forecast.labels(half_width, level)
-    trusting = forecast.labels_if_predicted(half_width, level)
-    found = forecast.estimate(own, level)
-    points = [
-        WidthPoint(
-            labels=n,
-            half_width=_half(forecast.estimate(n, level)),
-            srs_half_width=_half(forecast.random_sample(n, level)),
-            seen=False,
-        )
-        for n in _grid(_LEAST, max(own, REACH * _LEAST), forecast.view.size)
-    ]
+    """Return the labels for a number before any label."""
+    labels, view = forecast.labels(half_width, level), forecast.view
     return LabelBudget(
         run=uri,
         metric=str(target.metric),
@@ -260,17 +249,17 @@ def _by_number(
         half_width=half_width,
         level=level,
         labels=0,
-        accuracy=clipped(found),
-        basis=_basis(forecast.view, history),
+        accuracy=forecast.value(labels.neyman, level),
+        basis=_basis(view, history),
         reached=False,
-        total_labels=own,
-        worthless_labels=worthless,
-        most_labels=None,
-        if_predicted_labels=trusting if trusting < own else None,
-        srs_labels=by_srs,
-        sizes=_first_sizes(own, forecast.view.size),
+        total_labels=labels.neyman,
+        worthless_labels=labels.worthless,
+        most_labels=labels.at_worst,
+        if_predicted_labels=labels.if_predicted,
+        srs_labels=labels.srs,
+        sizes=_first_sizes(labels.neyman, view.size),
         advice=None,
-        course=WidthCourse(level=level, labels=0, points=points),
+        course=_course_by_forecast(forecast, level, labels.neyman),
     )
 
 
@@ -283,47 +272,10 @@ def _basis(view: View, history: History) -> Literal["confidence", "history", "ju
     return "judges" if view.judges(history.judges) else "guess"
 
 
-def _known(whole: Sequence[LabelledRound]) -> Previous:
-    index = np.concatenate([item.known.index for item in whole])
-    return Previous.of(index, np.concatenate([item.outcome for item in whole]))
-
-
-def _half(found: Estimate) -> float:
-    return (found.high - found.low) / 2
-
-
 def _first_sizes(total: int, size: int) -> list[int]:
     """Return the rounds of a total number of labels, as forecast before any label."""
     first = min(max(round(FIRST_ROUND * total), 10), size)
     return _summing_to(total, [first] if first >= total else [first, *planned_rounds(first, total, size)])
-
-
-def _whole(run: Run) -> list[LabelledRound]:
-    """Return the complete rounds."""
-    return whole_rounds(having_labels(read_rounds(run))) if run.rounds() else []
-
-
-def _open_view(run: Run) -> AbstractContextManager[View]:
-    return feature_store.open_view(run, (), Parameters().optional_features)
-
-
-def _by_forecast(view: View, uri: str, half_width: float, level: float, history: History) -> LabelBudget:
-    found = forecast_labels(view, half_width, level, Parameters(), history)
-    return LabelBudget(
-        run=uri,
-        half_width=half_width,
-        level=level,
-        labels=0,
-        accuracy=found.foreseen_accuracy,
-        basis=_basis(view, history),
-        reached=False,
-        total_labels=found.neyman,
-        worthless_labels=found.worthless,
-        most_labels=found.at_worst,
-        srs_labels=found.srs,
-        sizes=_first_sizes(found.neyman, view.size),
-        advice=None,
-    )
 
 
 def _summing_to(total: int, sizes: Sequence[int]) -> list[int]:
@@ -332,10 +284,41 @@ def _summing_to(total: int, sizes: Sequence[int]) -> list[int]:
     return [min(size, most) for size, most in zip(sizes, left, strict=True) if most]
 
 
-def _by_labels(run: Run, half_width: float, level: float, target: Target) -> LabelBudget:
-    goal = look_for_goal(run, half_width, target, level=level)
+def _course_by_forecast(forecast: AccuracyForecast | NumberForecast, level: float, reach: int = 0) -> WidthCourse:
+    points = []
+    for num in _grid(_LEAST, max(reach, REACH * _LEAST), forecast.view.size):
+        half_width, by_srs = forecast.half_widths(num, level)
+        points.append(WidthPoint(labels=num, half_width=half_width, srs_half_width=by_srs, seen=False))
+    return WidthCourse(level=level, labels=0, points=points)
+
+
+def _grid(least: int, most: int, size: int) -> list[int]:
+    """Return numbers of labels from ``least`` to 1.2 ``most`` in equal ratios, within the pool."""
+    labels = np.geomspace(min(least, size), min(max(1.2 * most, least + 1), size), POINTS)
+    return sorted(set(np.rint(labels).astype(int).tolist()))
+
+
+# -- with labels ---------------------------------------------------------------------------------------------
+
+
+def _complete_rounds(run: Run) -> list[LabelledRound]:
+    return whole_rounds(having_labels(read_rounds(run))) if run.rounds() else []
+
+
+def _labels_of(rounds: Sequence[LabelledRound]) -> Previous:
+    index = np.concatenate([item.known.index for item in rounds])
+    return Previous.of(index, np.concatenate([item.outcome for item in rounds]))
+
+
+def _open_view(run: Run) -> AbstractContextManager[View]:
+    return feature_store.open_view(run, (), Parameters().optional_features)
+
+
+def _by_labels(
+    run: Run, rounds: Sequence[LabelledRound], half_width: float, level: float, target: Target
+) -> LabelBudget:
+    goal = goals.look_for_goal(run, half_width, target, level=level)
     labels = goal.looks[-1].labels
-    total = max(goal.total_labels - labels, 1)
     return LabelBudget(
         run=run.uri,
         labels=labels,
@@ -343,56 +326,36 @@ def _by_labels(run: Run, half_width: float, level: float, target: Target) -> Lab
         basis="labels",
         worthless_labels=None,
         most_labels=None,
-        sizes=_summing_to(total, goal.sizes),
+        sizes=_summing_to(max(goal.total_labels - labels, 1), goal.sizes),
+        course=_course_by_labels(run, rounds, level, target, goal.total_labels),
         **goal.model_dump(include=set(LabelBudget.model_fields) & set(Goal.model_fields) - {"format", "sizes"}),
     )
 
 
-def _by_method(run: Run, whole: Sequence[LabelledRound], method: str, half_width: float, level: float) -> int:
+def _course_by_labels(
+    run: Run, rounds: Sequence[LabelledRound], level: float, target: Target, reach: int = 0
+) -> WidthCourse:
+    analyses = goals.look_at(run, rounds, level, target)
+    looks, plain = analyses.looks, analyses.plain
+    size, now = rounds[0].selection.pool_size, looks[-1]
+    rate = shrinkage_rate(looks, size)
+    widths = [(look.labels, look.half_width, True) for look in looks]
+    further = (num for num in _grid(now.labels, max(reach, REACH * now.labels), size) if num > now.labels)
+    widths += [(num, expected_half_width(now, num, size, rate), False) for num in further]
+    points = [
+        WidthPoint(
+            labels=num, half_width=width, srs_half_width=expected_half_width(plain, num, size, 0.5), seen=is_seen
+        )
+        for num, width, is_seen in widths
+    ]
+    return WidthCourse(level=level, labels=now.labels, points=points)
+
+
+def _by_method(run: Run, method: str, half_width: float, level: float, previous: Previous, history: History) -> int:
     """Forecast the labels of a method in one round, with failures where labels or confidences predict them."""
     sample = run.spec.sample
     own = run.spec.drawn_with(method, sample.parameters if method == sample.method else {})
     parameters, reads = parse_parameters(method, own), Parameters().optional_features
     optional = tuple(dict.fromkeys([*parameters.optional_features, *reads]))
     with feature_store.open_view(run, find_method(method).needs(parameters), optional, parameters.instead) as view:
-        previous = _known(whole) if whole else NO_PREVIOUS
-        history = read_history(run, keep=False)
         return forecast_method(view, method, half_width, level, parameters=own, previous=previous, history=history)
-
-
-def _widths_by_confidences(view: View, level: float, reach: int, history: History) -> WidthCourse:
-    labels = _grid(_LEAST, max(reach, REACH * _LEAST), view.size)
-    found = forecast_widths(view, labels, level, Parameters(), history)
-    points = [
-        WidthPoint(labels=n, half_width=own, srs_half_width=srs, seen=False)
-        for n, own, srs in zip(labels, *found, strict=True)
-    ]
-    return WidthCourse(level=level, labels=0, points=points)
-
-
-def _widths_by_labels(
-    run: Run, whole: Sequence[LabelledRound], level: float, reach: int, target: Target
-) -> WidthCourse:
-    _, looks, _, plain, _ = look_at(run, whole, level, target)
-    size, now = whole[0].selection.pool_size, looks[-1]
-    rate = shrinkage_rate(looks, size)
-
-    def by_srs(labels: int) -> float:
-        return expected_half_width(plain, labels, size, 0.5)
-
-    seen = [
-        WidthPoint(labels=one.labels, half_width=one.half_width, srs_half_width=by_srs(one.labels), seen=True)
-        for one in looks
-    ]
-    ahead = [
-        WidthPoint(labels=n, half_width=expected_half_width(now, n, size, rate), srs_half_width=by_srs(n), seen=False)
-        for n in _grid(now.labels, max(reach, REACH * now.labels), size)
-        if n > now.labels
-    ]
-    return WidthCourse(level=level, labels=now.labels, points=[*seen, *ahead])
-
-
-def _grid(least: int, most: int, size: int) -> list[int]:
-    """Return numbers of labels from ``least`` to 1.2 ``most`` in equal ratios, within the pool."""
-    found = np.geomspace(min(least, size), min(max(1.2 * most, least + 1), size), POINTS)
-    return sorted(set(np.rint(found).astype(int).tolist()))

@@ -31,7 +31,7 @@ failures.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimation.constants import LEAST_TRIAL, TRIALS
 from opacc_ray.estimation.estimate import KnownPool, Numbers
-from opacc_ray.estimation.intervals import Estimate, Value, normal_quantile, zero_failure_bound
+from opacc_ray.estimation.intervals import Estimate, Value, clipped, normal_quantile, zero_failure_bound
 from opacc_ray.estimation.sample import check_level
 from opacc_ray.estimation.totals import Evidence, ForeseenEvidence, Groups, RandomEvidence
 from opacc_ray.history import NO_HISTORY, History
@@ -56,36 +56,65 @@ from opacc_ray.samplers.select import select
 
 
 class LabelForecast(NamedTuple):
-    """Numbers of labels, each at most N."""
+    """Numbers of labels for an interval, each at most N."""
 
-    foreseen_accuracy: float  # by the model's confidence, tempered
-    neyman: int  # if that is right
+    neyman: int  # if the model's confidence, tempered, is right
     worthless: int  # if it does not predict which examples fail
-    at_worst: int
-    srs: int  # of a simple random sample, at the predicted accuracy
+    srs: int  # of a simple random sample
+    at_worst: int | None = None  # whatever the accuracy; None for other numbers
+    if_predicted: int | None = None  # if the confidence is right where no label is; None where that is no fewer
 
 
-def forecast_labels(
-    view: View,
-    half_width: float,
-    level: float = 0.95,
-    parameters: neyman.Parameters | None = None,
-    history: History = NO_HISTORY,
-) -> LabelForecast:
-    """Return the number of labels for an interval of ± ``half_width``.
+class HalfWidths(NamedTuple):
+    """Half the width of an interval at some number of labels."""
 
-    Raises LabelError if ``half_width`` or ``level`` is not between 0 and 1.
-    """
-    _check(half_width, level)
-    task = Task(1, parameters or neyman.Parameters(), NO_PREVIOUS, history=history)
-    plan, variance = neyman.plan(view, task), (half_width / normal_quantile(level)) ** 2
-    share = plan.expected / view.size
-    by_srs, price = _labels_of_srs(variance, share, view.size), 1 + neyman.price_of(task)
-    worst = price * _labels_of_srs(variance, 0.5, view.size)
-    least = _without_failures(half_width, level)
-    own = 1 + bisect_left(range(1, view.size), True, key=lambda n: _variance(plan, n) <= variance)
-    found = (own, price * by_srs, worst, by_srs)
-    return LabelForecast(1 - share, *(math.ceil(min(max(n, least), view.size)) for n in found))
+    neyman: float
+    srs: float  # of a simple random sample
+
+
+class AccuracyForecast:
+    """Expected half-widths of the interval of the accuracy, by the model's confidence."""
+
+    def __init__(self, view: View, parameters: neyman.Parameters | None = None, history: History = NO_HISTORY) -> None:
+        task = Task(1, parameters or neyman.Parameters(), NO_PREVIOUS, history=history)
+        self.view, self._plan, self._price = view, neyman.plan(view, task), 1 + neyman.price_of(task)
+        self._share = self._plan.expected / view.size  # of failures
+
+    def value(self, num: int, level: float) -> float:
+        """Return the accuracy that any number of labels is expected to state."""
+        return 1 - self._share
+
+    def labels(self, half_width: float, level: float = 0.95) -> LabelForecast:
+        """Return the number of labels for an interval of ± ``half_width``.
+
+        Raises LabelError if ``half_width`` or ``level`` is not between 0 and 1.
+        """
+        _check(half_width, level)
+        size, variance = self.view.size, (half_width / normal_quantile(level)) ** 2
+        by_srs, worst = (_labels_of_srs(variance, share, size) for share in (self._share, 0.5))
+        own = _first(size, lambda num: self._variance(num) <= variance)
+        least = _without_failures(half_width, level)
+        found = (own, self._price * by_srs, by_srs, self._price * worst)
+        return LabelForecast(*(math.ceil(min(max(num, least), size)) for num in found))
+
+    def half_widths(self, num: int, level: float = 0.95) -> HalfWidths:
+        """Return the half-widths at ``num`` labels.
+
+        Raises LabelError if the level is not between 0 and 1, or ``num`` is not between 1 and N.
+        """
+        check_level(level)
+        if not 0 < num <= self.view.size:
+            raise LabelError(f"labels={num}: give numbers from 1 to the {self.view.size} examples of the pool")
+        least = zero_failure_bound(num, level) / 2 if num < self.view.size else 0.0
+        by_srs = self._share * (1 - self._share) * (1 / num - 1 / self.view.size)
+        widths = (normal_quantile(level) * math.sqrt(max(own, 0.0)) for own in (self._variance(num), by_srs))
+        return HalfWidths(*(max(own, least) for own in widths))
+
+    def _variance(self, num: int) -> float:
+        """Return V at ``num`` labels, N⁻² Σ σ²(1/π - 1)."""
+        p = self._plan.failure[0]
+        error = p * (1 - p) * (1 / inclusion_probabilities(self._plan.size, num) - 1)
+        return float(error.sum()) / len(p) ** 2
 
 
 class JudgesWorth(NamedTuple):
@@ -121,48 +150,12 @@ def _relative(p: NDArray[np.float64]) -> float:
     return float(np.sqrt(p * (1 - p)).mean()) ** 2 / (mean * (1 - mean))
 
 
-class Widths(NamedTuple):
-    """Half-widths of an interval at some numbers of labels."""
-
-    neyman: list[float]
-    srs: list[float]  # of a simple random sample, at the predicted accuracy
-
-
-def forecast_widths(
-    view: View,
-    labels: Sequence[int],
-    level: float = 0.95,
-    parameters: neyman.Parameters | None = None,
-    history: History = NO_HISTORY,
-) -> Widths:
-    """Return the half-width of the interval at some numbers of ``labels``, by the model's confidence.
-
-    Raises LabelError if the level is not between 0 and 1, or one of the numbers of labels is not between 1 and N.
-    """
-    check_level(level)
-    for num in labels:
-        if not 0 < num <= view.size:
-            raise LabelError(f"labels={num}: give numbers from 1 to the {view.size} examples of the pool")
-    task = Task(1, parameters or neyman.Parameters(), NO_PREVIOUS, history=history)
-    plan, z = neyman.plan(view, task), normal_quantile(level)
-    share = plan.expected / view.size
-
-    def half(num: int, variance: float) -> float:
-        least = zero_failure_bound(num, level) / 2 if num < view.size else 0.0
-        return max(z * math.sqrt(max(variance, 0.0)), least)
-
-    return Widths(
-        [half(n, _variance(plan, n)) for n in labels],
-        [half(n, share * (1 - share) * (1 / n - 1 / view.size)) for n in labels],
-    )
-
-
 class NumberForecast:
     """Expected half-widths of the interval of any number, from the model's confidence.
 
     Parameters
     ----------
-    pool, parameters, history : as for :func:`forecast_labels`; the parameters serve the number
+    pool, parameters, history : as for :class:`AccuracyForecast`; the parameters serve the number
     metric : the number
     asked : chooses the part of it that decides, from numbers and a level
     """
@@ -177,38 +170,42 @@ class NumberForecast:
     ) -> None:
         task = Task(1, parameters, NO_PREVIOUS, history=history)
         self.view, self._pool, self._metric, self._asked = pool.view, pool, metric, asked
-        self._plan = neyman.plan(pool.view, task)
-        self.price = 1 + neyman.price_of(task)
+        self._plan, self._price = neyman.plan(pool.view, task), 1 + neyman.price_of(task)
 
-    def estimate(self, num: int, level: float) -> Estimate:
+    def value(self, num: int, level: float) -> float:
+        """Return the value that ``num`` labels are expected to state, within its interval."""
+        return clipped(self._estimate(num, level))
+
+    def labels(self, half_width: float, level: float) -> LabelForecast:
+        """Return the number of labels for an interval of ± ``half_width``; raises as :class:`AccuracyForecast`."""
+        _check(half_width, level)
+        size = self.view.size
+
+        def is_predicted(num: int) -> bool:
+            found = self._estimate(num, level)
+            return any(_half(own) <= half_width for own in (found, found.if_predicted) if own is not None)
+
+        own, trusting = (
+            _first(size, lambda num: _half(self._estimate(num, level)) <= half_width),
+            _first(size, is_predicted),
+        )
+        by_srs = _first(size, lambda num: _half(self._random_sample(num, level)) <= half_width)
+        worthless = min(math.ceil(self._price * by_srs), size)
+        return LabelForecast(own, worthless, by_srs, if_predicted=trusting if trusting < own else None)
+
+    def half_widths(self, num: int, level: float) -> HalfWidths:
+        """Return the half-widths at ``num`` labels."""
+        return HalfWidths(_half(self._estimate(num, level)), _half(self._random_sample(num, level)))
+
+    def _estimate(self, num: int, level: float) -> Estimate:
         """Return what ``num`` labels are expected to state."""
         p, probability = self._plan.failure[0], self._plan.probability_of(num)
         return self._asked(self._numbers(lambda own: ForeseenEvidence(own, p, probability), p), level)
 
-    def random_sample(self, num: int, level: float) -> Estimate:
+    def _random_sample(self, num: int, level: float) -> Estimate:
         """Return what a simple random sample of ``num`` labels is expected to state."""
         p = self._plan.failure[0]
         return self._asked(self._numbers(lambda own: RandomEvidence(own, p, num), p), level)
-
-    def labels(self, half_width: float, level: float) -> tuple[int, int, int]:
-        """Return the labels for an interval of ± ``half_width``: by neyman, if p is worthless, and at random."""
-        _check(half_width, level)
-
-        def first(expected: Callable[[int, float], Estimate]) -> int:
-            return _first(self.view.size, lambda num: _half(expected(num, level)) <= half_width)
-
-        own, by_srs = first(self.estimate), first(self.random_sample)
-        return own, min(math.ceil(self.price * by_srs), self.view.size), by_srs
-
-    def labels_if_predicted(self, half_width: float, level: float) -> int:
-        """Return the labels for such an interval if the confidence is right where no label is."""
-
-        def is_narrow(num: int) -> bool:
-            found = self.estimate(num, level)
-            second = found.if_predicted
-            return _half(found) <= half_width or (second is not None and _half(second) <= half_width)
-
-        return _first(self.view.size, is_narrow)
 
     def _numbers(self, evidence: Callable[[Groups], Evidence], p: NDArray[np.float64]) -> Numbers:
         pool, metric = self._pool, self._metric
@@ -295,10 +292,3 @@ def _labels_of_srs(variance: float, share: float, size: int) -> float:
 def _without_failures(half_width: float, level: float) -> float:
     """Return the fewest labels whose interval is ± ``half_width`` if none of them fails."""
     return math.log((1 - level) / 2) / math.log1p(-2 * half_width) if half_width < 0.5 else 1
-
-
-def _variance(plan: neyman.Plan, num: int) -> float:
-    """Return V at ``num`` labels, N⁻² Σ σ²(1/π - 1)."""
-    p = plan.failure[0]
-    error = p * (1 - p) * (1 / inclusion_probabilities(plan.size, num) - 1)
-    return float(error.sum()) / len(p) ** 2

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
-from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit import label_budget as goals
+from opacc_ray.audit import accuracy, goals, verbs
 from opacc_ray.audit.label_budget import label_budget
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import SpecError

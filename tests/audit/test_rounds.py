@@ -14,7 +14,7 @@ import pytest
 from logged import log_labels
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import accuracy, label_budget, verbs
+from opacc_ray.audit import accuracy, goals, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
@@ -225,20 +225,20 @@ def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
     first = verbs.select(run, "css", 60, {})
     import_for(run, first.ids[::2])
     with pytest.raises(LabelError, match=r"round 1 of .* needs 30 labels, and only complete rounds count"):
-        label_budget.look_for_goal(run, 0.1)
+        goals.look_for_goal(run, 0.1)
     sequence = accuracy.estimate(run, partial=True).to_dict()["sequence"]
     assert (sequence["low"], sequence["high"]) == (0, 1)
     import_for(run, first.ids[1::2])
     whole = accuracy.estimate(run).to_dict()["sequence"]
     assert (whole["method"], whole["reason"]) == (SPENDING, None)
-    before = label_budget.look_for_goal(run, 0.02)
+    before = goals.look_for_goal(run, 0.02)
     second = verbs.next_round(run, 50)
     import_for(run, second.ids[::5])
     halfway = accuracy.estimate(run, partial=True).to_dict()["sequence"]
     assert halfway == whole | {"reason": "it only includes complete rounds, and round 2 still needs labels"}
     told = text_of(capsys, "estimate", run.uri, "--partial")
     assert "; it only includes complete rounds, and round 2" in told
-    now = label_budget.look_for_goal(run, 0.02)
+    now = goals.look_for_goal(run, 0.02)
     assert (now.looks, now.total_labels) == (before.looks, before.total_labels)
     assert now.labels_to_go == before.labels_to_go - 10
 
@@ -308,15 +308,15 @@ def test_what_is_decided_is_kept_with_the_round_and_the_same_again(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import_for(run, verbs.select(run, "neyman", 30, {}).ids)
-    asked = label_budget.look_for_goal(run, 0.06)
+    asked = goals.look_for_goal(run, 0.06)
     assert run.goals().get(1) is None  # asking writes nothing
     first = answered(run, "--until", "0.06", capsys=capsys)
     assert run.goals().get(1) == asked
     assert first["goal"].items() <= asked.to_dict().items()
     import_for(run, run.read_selection(2).ids)
-    again = label_budget.look_for_goal(run, 0.06)
+    again = goals.look_for_goal(run, 0.06)
     assert again.looks[:1] == asked.looks
-    assert label_budget.look_for_goal(run, 0.06) == again
+    assert goals.look_for_goal(run, 0.06) == again
     enough = answered(run, "--until", "0.3", capsys=capsys)
     assert enough["goal"]["reached"]
     assert answered(run, "--until", "0.3", capsys=capsys) == enough

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from reported_run import CLASSES, KEYS, TRUTH, label, write_run
 
-from opacc_ray.audit import accuracy, label_budget, verbs
+from opacc_ray.audit import accuracy, goals, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.estimation.estimate import estimate_outcomes
@@ -190,7 +190,7 @@ def test_a_goal_that_is_not_reached_changes_nothing(run: Run) -> None:
 
 def test_a_goal_that_was_changed_is_told(run: Run) -> None:
     for width in (0.03, 0.2):
-        run.write_goal(label_budget.look_for_goal(run, width))
+        run.write_goal(goals.look_for_goal(run, width))
     assert accuracy.estimate(run).notes[1].startswith("The goal was ±0.03 before; ")
 
 
@@ -218,7 +218,7 @@ def test_a_pool_that_is_a_sample_states_its_population_everywhere(
 
 
 def test_with_both_the_interval_of_the_goal_is_widened(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    run.write_goal(label_budget.look_for_goal(run, 0.2))
+    run.write_goal(goals.look_for_goal(run, 0.2))
     stopped = accuracy.estimate(run)
     answer(run, "bob", run.read_selection(1).ids[:20], wrong=0.8)
     assert main(["next", run.uri, "--until", "0.2"]) == 0
@@ -234,7 +234,7 @@ def test_with_both_the_interval_of_the_goal_is_widened(run: Run, capsys: pytest.
 
 
 def test_labels_that_are_missing_leave_the_rule_of_stopping(run: Run) -> None:
-    run.write_goal(label_budget.look_for_goal(run, 0.2))
+    run.write_goal(goals.look_for_goal(run, 0.2))
     verbs.next_round(run, 10)
     label(run, run.read_selection(2).ids[:4])
     stated = accuracy.estimate(run, partial=True)

@@ -6,7 +6,7 @@ import pytest
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.estimation.forecast import forecast_labels, forecast_method, forecast_widths
+from opacc_ray.estimation.forecast import AccuracyForecast, forecast_method
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers.base import Previous
 from opacc_ray.samplers.select import select
@@ -21,8 +21,9 @@ def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
 def test_srs_takes_the_labels_of_the_formula() -> None:
     """z²·θ(1 - θ)/W² with the finite population: θ = ½ is the worst, and costs the price."""
     pool, _ = make_pool(100_000, 1)
-    found = forecast_labels(view_of(pool), 0.02)
-    share = 1 - found.foreseen_accuracy
+    forecast = AccuracyForecast(view_of(pool))
+    found = forecast.labels(0.02)
+    share = 1 - forecast.value(found.srs, 0.95)
     plain = 1.959964**2 * share * (1 - share) / 0.02**2
     assert found.srs == pytest.approx(1 / (1 / plain + 1e-5), abs=1)
     assert found.worthless == pytest.approx(1.07 * found.srs, abs=2)
@@ -33,7 +34,7 @@ def test_srs_takes_the_labels_of_the_formula() -> None:
 @pytest.mark.parametrize("half_width", [0.05, 0.02])
 def test_a_confident_and_right_model_takes_the_labels_of_an_interval_without_failures(half_width: float) -> None:
     pool = view_of(opacc.Pool(confidence=np.full(20_000, 1 - 1e-6)))
-    found = forecast_labels(pool, half_width)
+    found = AccuracyForecast(pool).labels(half_width)
 
     def stated(labels: int) -> float:
         interval = estimate_outcomes(opacc.select(pool, "srs", labels), np.ones(labels))
@@ -41,15 +42,15 @@ def test_a_confident_and_right_model_takes_the_labels_of_an_interval_without_fai
 
     assert stated(found.srs) <= half_width < stated(found.srs - 2)
     assert found.neyman == found.srs == found.worthless == forecast_method(pool, "srs", half_width)
-    widths = forecast_widths(pool, [found.srs])
-    assert widths.srs == widths.neyman == pytest.approx([stated(found.srs)], rel=0.01)
+    widths = AccuracyForecast(pool).half_widths(found.srs)
+    assert widths.srs == widths.neyman == pytest.approx(stated(found.srs), rel=0.01)
 
 
 def test_rounds_reach_the_goal_with_about_as_many_labels() -> None:
     """If the model's confidence is right; it is tempered, so nearly."""
     pool, outcome = make_pool(5000, 3)
     view = view_of(pool)
-    num = forecast_labels(view, 0.03).neyman
+    num = AccuracyForecast(view).labels(0.03).neyman
     widths = []
     for seed in range(15):
         first = opacc.select(view, "neyman", num // 3, seed=seed)
@@ -63,7 +64,7 @@ def test_rounds_reach_the_goal_with_about_as_many_labels() -> None:
 def test_a_half_width_of_zero_is_refused() -> None:
     pool, _ = make_pool(100, 1)
     with pytest.raises(LabelError, match="half_width=0"):
-        forecast_labels(view_of(pool), 0)
+        AccuracyForecast(view_of(pool)).labels(0)
 
 
 def test_a_purposive_method_has_no_forecast() -> None:
@@ -77,8 +78,8 @@ def test_a_purposive_method_has_no_forecast() -> None:
 def test_an_invalid_level_is_refused(level: float) -> None:
     view = view_of(make_pool(60, 3)[0])
     for foresee in (
-        lambda: forecast_labels(view, 0.05, level),
-        lambda: forecast_widths(view, [5], level),
+        lambda: AccuracyForecast(view).labels(0.05, level),
+        lambda: AccuracyForecast(view).half_widths(5, level),
         lambda: forecast_method(view, "srs", 0.05, level),
     ):
         with pytest.raises(LabelError, match=r"level=.*: give a confidence level"):
@@ -88,7 +89,7 @@ def test_an_invalid_level_is_refused(level: float) -> None:
 @pytest.mark.parametrize("labels", [0, 61])
 def test_more_labels_than_there_are_examples_are_refused(labels: int) -> None:
     with pytest.raises(LabelError, match=f"labels={labels}: give numbers from 1 to the 60 examples of the pool"):
-        forecast_widths(view_of(make_pool(60, 3)[0]), [5, labels])
+        AccuracyForecast(view_of(make_pool(60, 3)[0])).half_widths(labels)
 
 
 @pytest.mark.parametrize("half_width", [0, -1, 1, np.nan])

@@ -7,7 +7,7 @@ from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimation.forecast import forecast_labels
+from opacc_ray.estimation.forecast import AccuracyForecast
 from opacc_ray.history import History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
@@ -91,7 +91,7 @@ def test_a_history_of_labels_may_cost_three_times_the_price() -> None:
         plan = whole_plan(view, Task(20, parameters, NO_PREVIOUS, history=history))
         cost = np.mean(plan.probability.mean() / plan.probability) - 1
         assert 0 < cost < price + 1e-3  # less where classes get their least share
-        forecast = forecast_labels(view, 0.1, parameters=parameters, history=history)
+        forecast = AccuracyForecast(view, parameters, history).labels(0.1)
         assert forecast.worthless == pytest.approx((1 + price) * forecast.srs, abs=2)
 
 

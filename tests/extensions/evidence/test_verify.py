@@ -14,7 +14,7 @@ from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features,
 from audited_run import extract_by_hand as extract
 from logged import label_files, log_labels
 
-from opacc_ray.audit import accuracy, label_budget, stages, verbs
+from opacc_ray.audit import accuracy, goals, stages, verbs
 from opacc_ray.audit.stages import index_features, unfinished
 from opacc_ray.audit.status import newest_round, run_log, status
 from opacc_ray.cli.main import main
@@ -174,7 +174,7 @@ def test_features_of_another_model_are_refused(run: Run, home: Path, monkeypatch
     for command in (
         accuracy.estimate,
         lambda run: verbs.next_round(run, 5),
-        lambda run: label_budget.look_for_goal(run, 0.1),
+        lambda run: goals.look_for_goal(run, 0.1),
     ):
         with pytest.raises(DataError, match=said):
             command(Run.open(run.uri))
