@@ -514,10 +514,10 @@ class Audit:
         level : confidence level at which all differences hold together
         partial : assume that missing labels are missing at random
         """
-        from opacc_ray.audit.comparison import compare, open_other
+        from opacc_ray.audit import comparison, verbs
 
-        runs = [other.record if isinstance(other, Audit) else open_other(self.record, other) for other in others]
-        return compare(self.record, *runs, metric=metric, level=level, partial=partial)
+        runs = [other.record if isinstance(other, Audit) else verbs.open_other(self.record, other) for other in others]
+        return comparison.compare(self.record, *runs, metric=metric, level=level, partial=partial)
 
     def budget(
         self, until: str | float, *, by: str | None = None, level: float = 0.95, method: str | None = None

@@ -1,50 +1,200 @@
-"""Extract the features of a run, folder by folder: find missing and damaged shards, and make them.
+"""The features of a run: find the run of a spec, reuse the features that fit its code, and extract what is missing.
 
-This is the driver's part; actors do the work (:mod:`opacc_ray.cluster.actor_pool`). Ray starts only if needed.
+**Which run.** The digest of features includes the code that makes them. So changed code gives another run with its own
+features, and the earlier run keeps its features, rounds and labels. Stored features have a record of what else was
+loaded, which is compared, and some stored examples are extracted again. If either differs, the same spec gives the next
+edition of its run.
 
-If a folder has an index, its files are compared with it: every byte, up to ``READ_WHOLE`` in total; above, the sizes
-and footers, which identify a file (`opacc verify` reads everything). Without an index, files are compared with the plan
-and with the digests inside them.
+**Extraction**, folder by folder, is the driver's part; actors do the work (:mod:`opacc_ray.cluster.actor_pool`). Ray
+starts only if needed. If a folder has an index, its files are compared with it: every byte, up to ``READ_WHOLE`` in
+total; above, the sizes and footers, which identify a file (`opacc verify` reads everything). Without an index, files
+are compared with the plan and with the digests inside them.
 """
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import NamedTuple
 
+from opacc_ray.audit.checks import check_pool
+from opacc_ray.audit.comparison import check_models
 from opacc_ray.errors import DataError, LostRayError, counted
-from opacc_ray.extract import reference
+from opacc_ray.extract import feature_set, reference
 from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import (
+    HOME,
     INDEX,
     Index,
     IndexedShard,
-    check_shard,
+    decided_by,
     describe,
     locate,
-    make_index,
+    plan_set,
     read_index,
-    write_description,
-    write_index,
 )
 from opacc_ray.extract.inference import check_decided, refusal
-from opacc_ray.extract.model_code import confirm, copy_records, outdated
-from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
+from opacc_ray.extract.model_code import Code, changes, code_of, confirm, copy_records, has_records, outdated, records
+from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, finished_shards, hashes_of, read_report
 from opacc_ray.extract.table_columns import extract_shards, needs_model
-from opacc_ray.extract.trial import left_nothing
+from opacc_ray.extract.trial import difference, left_nothing
+from opacc_ray.extract.user_code import call
 from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.store import in_order
-from opacc_ray.lake.store_uris import Store
+from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.run import Run
-from opacc_ray.runs.series import known_features
+from opacc_ray.runs.identity import checked_weights, header_of, located
+from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run_documents import RunHeader
+from opacc_ray.runs.series import features_before, known_features, names_of_runs, run_beside
 from opacc_ray.samplers.base import Report
-from opacc_ray.spec import Spec
+from opacc_ray.spec import PoolSpec, Spec
 
 log = logging.getLogger(__name__)
 
+
+class Resolved(NamedTuple):
+    """A spec with its plan and its run."""
+
+    spec: Spec  # with absolute paths and the digest of its weights
+    plan: Plan  # of the pool
+    compared: Plan | None  # of the reference, if a feature is compared with one
+    header: RunHeader
+    uri: str  # of the run
+
+
+def resolve(spec: Spec) -> Resolved:
+    """Return the run for a spec with its present pool, reference, weights and code; writes nothing.
+
+    Raises StorageError, DataError or SpecError if pool, reference or weights are not usable.
+    """
+    spec = located(spec)
+    plan = check_pool(spec)
+    if spec.sample.models:
+        check_models(spec, plan)
+    spec = checked_weights(spec)
+    return _resolved(spec, plan, reference.plan(spec), code_of(spec))
+
+
+def settle(spec: Spec, *, trial: bool) -> Resolved:
+    """Return the run for a spec, such that features that are stored fit its code; raises as :func:`resolve`.
+
+    With ``trial``, some stored examples are extracted again and compared; otherwise stored features are trusted.
+    """
+    resolved = resolve(spec)
+    if resolved.header.code is None:
+        return resolved
+    doubt, fitting = "", None
+    while True:
+        fault, newer = _fault(resolved, trial=trial), _next(resolved)
+        fitting = resolved if fault is None else fitting
+        if fitting and (trial or not _is_stored(newer)):
+            break
+        doubt, resolved = fault or doubt, newer
+    if _is_stored(fitting):
+        files = {name for each in records(_folder(fitting)) for name in each.files}
+        weights = "code, weights" if spec.model.sha256 or spec.model.weights else "code"
+        log.info("features reused: %s and %s unchanged", weights, counted(len(files), "file"))
+    elif reason := doubt or _changed(fitting):
+        log.warning("%s: extracting again", reason)
+    return fitting
+
+
+def _fault(resolved: Resolved, *, trial: bool) -> str | None:
+    """Describe why stored features do not fit today's code; None if they do, or none are stored."""
+    seconds = resolved.spec.extract.shard_timeout
+    for source, plan, folder in _stored(resolved):
+        what = outdated(folder, os.getcwd())
+        if what is None and finished_shards(folder) and not has_records(folder):
+            what = "the record of the code was lost"
+        if what is not None:
+            return f"{what} since the features in {folder.uri} were extracted"
+        found = call(difference, resolved.spec, source, plan, folder, seconds=seconds) if trial else None
+        if found is not None:
+            return f"{found}; no source file has changed, so data or settings of the model have"
+    return None
+
+
+def _resolved(spec: Spec, plan: Plan, compared: Plan | None, code: Code | None) -> Resolved:
+    link = plan_set(spec, plan, compared, code)
+    header = header_of(spec, plan, compared, link, code)
+    uri = join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}")
+    stored = open_store(uri).read_if_there(HEADER)
+    if stored is None:
+        before = features_before(spec, plan, link, code)
+    else:
+        before = RunHeader.from_bytes(stored, join(uri, HEADER)).grown_from
+    return Resolved(spec, plan, compared, header.model_copy(update={"grown_from": before}), uri)
+
+
+def _next(resolved: Resolved) -> Resolved:
+    """Return the run with the next edition of its features."""
+    code = resolved.header.code
+    assert code is not None
+    newer = code.model_copy(update={"edition": code.edition + 1})
+    return _resolved(resolved.spec, resolved.plan, resolved.compared, newer)
+
+
+def _stored(resolved: Resolved) -> Iterator[tuple[PoolSpec, Plan, Store]]:
+    """Yield pool and reference with their plans and folders of features, and what the pool takes from a run before it.
+
+    The shards of that plan are those that take something.
+    """
+    spec, store, header = resolved.spec, open_store(resolved.uri), resolved.header
+    known = store.read_if_there(HEADER)
+    link = RunHeader.from_bytes(known, store.uri_of(HEADER)).features if known else header.features
+    yield spec.pool, resolved.plan, feature_set.feature_set(store, link).folder
+    before = run_beside(open_store(spec.output), header.grown_from)
+    if before is not None:
+        shards = [shard for shard in locate(before.features, resolved.plan.shards) if shard.carried]
+        yield spec.pool, resolved.plan._replace(shards=tuple(shards)), before.features
+    if resolved.compared is not None and spec.reference is not None:
+        yield spec.reference, resolved.compared, reference.folder(spec, resolved.compared, store, header.code)
+
+
+def _folder(resolved: Resolved) -> Store:
+    """Return the folder of the pool's features."""
+    _, _, folder = next(_stored(resolved))
+    return folder
+
+
+def _is_stored(resolved: Resolved) -> bool:
+    """Whether any shard of the pool has features."""
+    return bool(finished_shards(_folder(resolved)) & {shard.name for shard in resolved.plan.shards})
+
+
+def _changed(resolved: Resolved) -> str | None:
+    """Describe how the code changed after an earlier extraction of the same data; None if there was none."""
+    now, home = resolved.header, open_store(resolved.spec.output)
+    names = names_of_runs(home)
+    if resolved.uri.rpartition("/")[2] in names:
+        return None
+    found = []
+    for run in names:
+        with suppress(DataError):
+            key = f"{run}/{HEADER}"
+            other = RunHeader.from_bytes(home.read(key), home.uri_of(key))
+            what = changes(other.code, now.code) if other.code and now.code else None
+            folder = feature_set.feature_set(home.store(run), other.features).folder
+            same = _decided(other, resolved.plan) == _decided(now, resolved.plan)
+            if what and same and finished_shards(folder):
+                found.append((other.created, run, other, what))
+    if not found:
+        return None
+    _, run, other, what = max(found, key=lambda item: item[0])
+    place = f"{HOME}/{other.features.digest}" if other.features else f"{run}/{HOME}"
+    kept = f" for {run}, which keeps them with its rounds and labels" if other.spec.name == now.spec.name else ""
+    return f"{what} since the features in {place} were extracted{kept}"
+
+
+def _decided(header: RunHeader, plan: Plan) -> tuple[str, dict[str, object]]:
+    """Return everything that decides the features of a run, apart from its code."""
+    return header.pool.digest, decided_by(header.spec, header.spec.pool, plan, None)
+
+
+# -- extraction ------------------------------------------------------------------------------------------------
 
 READ_WHOLE = 4 << 30
 """Bytes of features that are read again to find damage when a complete run is repeated."""
@@ -82,7 +232,7 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[S
         Stage(Extraction(spec, spec.pool, names, own.folder, covered, code=code, known=known_features(run)), plan)
     )
     if link is not None:
-        write_description(own.folder, describe(spec, plan, compared, link.features, code))
+        feature_set.write_description(own.folder, describe(spec, plan, compared, link.features, code))
     for name, place in own.added.items():
         stages.append(Stage(Extraction(spec, spec.pool, (name,), place, folder, hidden=own.folder, code=code), plan))
     return stages
@@ -230,7 +380,7 @@ def index_features(
         check_plan(job.target, job.source.format, shard, report)
         known[shard.number] = report
     ordered = [known[shard.number] for shard in plan.shards]
-    index = make_index([shard.file for shard in plan.shards], ordered, others)
+    index = feature_set.make_index([shard.file for shard in plan.shards], ordered, others)
     if not index.num_examples and not index.bad:
         raise left_nothing(job.source)
     if not index.num_examples:
@@ -247,7 +397,7 @@ def index_features(
             len(index.machines),
             "; ".join(f"{made[i]} by {machine}" for i, machine in enumerate(index.machines)),
         )
-    write_index(job.target, index)
+    feature_set.write_index(job.target, index)
     return index
 
 
@@ -287,7 +437,7 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
         size, own, report = sizes[shard.file], shards.get(shard.file), None
         try:
             if index and own:
-                table = check_shard(job.target, index, own, size, whole=whole)
+                table = feature_set.check_shard(job.target, index, own, size, whole=whole)
                 check_decided(table, job.spec, job.source, job.target.uri_of(shard.file))
                 ids = own.ids
             else:

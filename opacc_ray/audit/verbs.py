@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.carried_labels import choose_first, import_carried
+from opacc_ray.audit.comparison import open_models
 from opacc_ray.audit.prior_knowledge import check_history, read_history
-from opacc_ray.audit.resolution import settle
 from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
-from opacc_ray.audit.several_models import open_models
-from opacc_ray.audit.stages import Stage, extract, stages_of
+from opacc_ray.audit.stages import Stage, extract, settle, stages_of
 from opacc_ray.audit.status import failure_kept, has_page
 from opacc_ray.cluster import local
 from opacc_ray.errors import DataError, LabelError, counted
+from opacc_ray.extract import user_code
 from opacc_ray.extract.feature_set import feature_set
 from opacc_ray.extract.table_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
@@ -52,6 +52,8 @@ from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
+from opacc_ray.spec.predictions_table import is_table
+from opacc_ray.spec.table_spec import spec_of_other_model
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +102,16 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     adopt_rules(run, spec)
     write_listing(run, plan)
     return run, stages_of(run, spec, plan, compared)
+
+
+def open_other(run: Run, uri: str) -> Run:
+    """Open the run of another model; of a file of its predictions for the same pool, make one that draws no sample."""
+    if not is_table(uri):
+        return Run.open(uri)
+    with user_code.isolated():
+        other, stages = start(spec_of_other_model(uri, run.spec))
+        extract(stages, unreported)
+    return other
 
 
 def first_round(

@@ -16,7 +16,7 @@ from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import accuracy, comparison, several_models, verbs
+from opacc_ray.audit import accuracy, comparison, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
@@ -239,7 +239,7 @@ def test_candidates_that_were_extracted_are_drawn_for_together_from_a_column_of_
             uris.append(verbs.first_round(parse_spec(content, "spec.yaml")).uri)
     old, new = map(Run.open, uris)
     chosen = new.read_selection(1)
-    with several_models.open_views(new, [old], (), neyman.Parameters()) as views:
+    with comparison.open_views(new, [old], (), neyman.Parameters()) as views:
         expected = opacc.select(views, "neyman", 40, 3, history=opacc.History(judges={"judge": 1.0 - fails}))
         unjudged = opacc.select(views, "neyman", 40, 3)
     assert chosen.index.tolist() == expected.index.tolist() != unjudged.index.tolist()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from opacc_ray.audit.progress import LOG
-from opacc_ray.audit.resolution import Resolved, resolve
+from opacc_ray.audit.stages import Resolved, resolve
 from opacc_ray.audit.status import ended_by, status
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shown, without_values
