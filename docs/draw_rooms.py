@@ -21,7 +21,7 @@ PICTURE = ROOT / "docs" / "rooms.svg"
 PLACES = {
     "on the driver": (
         "#e8f0fe",
-        ("extensions", "cli", "labelled", "report", "audit", "labels", "runs"),
+        ("extensions", "cli", "labelled", "stored_audit", "report", "audit", "labels", "runs"),
     ),
     "on the driver, with Ray": ("#fce8e6", ("cluster",)),
     "in an actor": ("#e6f4ea", ("extract",)),

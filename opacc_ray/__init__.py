@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from opacc_ray._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from opacc_ray.audit.audit import Audit
     from opacc_ray.errors import OpaccError
     from opacc_ray.estimation.design_numbers import estimate_ratio
     from opacc_ray.estimation.intervals import Estimate
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from opacc_ray.labels.given_labels import Labelled
     from opacc_ray.pool import Pool
     from opacc_ray.selection import Selection
+    from opacc_ray.stored_audit import Audit
 
 __all__ = [
     "Audit",
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "Audit": "audit.audit",
+    "Audit": "stored_audit",
     "Estimate": "estimation.intervals",
     "History": "history",
     "Labelled": "labels.given_labels",

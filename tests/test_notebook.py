@@ -11,12 +11,12 @@ from reported_run import CLASSES, KEYS, PREDICTION, TRUTH, write_run
 
 import opacc_ray
 import opacc_ray.audit
-from opacc_ray.audit.audit import Audit
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError
 from opacc_ray.estimation.intervals import as_html
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.runs.run import Run
+from opacc_ray.stored_audit import Audit
 
 ROOT = Path(__file__).parents[1]
 

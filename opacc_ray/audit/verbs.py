@@ -222,7 +222,7 @@ def next_round(
     repeat: bool = False,
     progress: Report = unreported,
 ) -> Selection:
-    """Draw a further round with all labels so far.
+    """Draw a further round with all labels so far, or the first one.
 
     Method and parameters are those of the last round unless given; another method starts with its own defaults.
     `neyman` serves the numbers of the spec, also where these have changed, unless a ``serve`` was given among the
@@ -241,6 +241,10 @@ def next_round(
     DataError
         A file of labels or of a round is lost or changed, or the features belong to another model.
     """
+    if not run.rounds():
+        sample = run.spec.sample
+        usual = sample.parameters if method in (None, sample.method) else {}
+        return select(run, method or sample.method, budget, {**usual, **(parameters or {})}, progress=progress)
     rounds, labelled = read_all(run)
     feature_store.check_drawn_from(run, [item.number for item in rounds])
     last = rounds[-1]

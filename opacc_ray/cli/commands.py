@@ -1,4 +1,4 @@
-"""Commands on an audit: the options of each, the method of :class:`~opacc_ray.audit.audit.Audit`, and its answer."""
+"""Commands on an audit: the options of each, the method of :class:`~opacc_ray.stored_audit.Audit`, and its answer."""
 
 import logging
 import sys
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opacc_ray.audit.audit import Audit
 from opacc_ray.cli import command as cli
 from opacc_ray.errors import LabelsAwaited, OpaccError, SpecError, counted
 from opacc_ray.runs.run_names import remember
+from opacc_ray.stored_audit import Audit
 
 if TYPE_CHECKING:
     from opacc_ray.runs.run import Run
@@ -140,11 +140,11 @@ def audit(
     first round (default: as `opacc budget` predicts for the goal). Ctrl-C ends the labelling page; the same command
     goes on where it stopped.
     """
-    from opacc_ray.audit.audit import first_budget
     from opacc_ray.extract import user_code
     from opacc_ray.report import answers
     from opacc_ray.report.facts import facts
     from opacc_ray.report.sentences import round_done
+    from opacc_ray.stored_audit import first_budget
 
     if until is not None and keys.budget is None:
         keys = keys._replace(budget=first_budget(spec, until, by, keys))

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opacc_ray.audit.audit import EXPORTERS, Audit
 from opacc_ray.cli.command import (
     RULE,
     RUN,
@@ -16,6 +15,7 @@ from opacc_ray.cli.command import (
     run_argument,
 )
 from opacc_ray.runs.run_names import uri_of
+from opacc_ray.stored_audit import EXPORTERS, Audit
 
 if TYPE_CHECKING:
     from opacc_ray.runs.run import Run

@@ -14,13 +14,13 @@ import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
 from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit.audit import Audit
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
+from opacc_ray.stored_audit import Audit
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from extracting_here import extracting_here
 
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, comparison, goals, label_budget, verbs
-from opacc_ray.audit.audit import Audit
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extensions.fleet.accuracy_history import history_in_tables
 from opacc_ray.extensions.fleet.alerts import Evidence
@@ -25,6 +24,7 @@ from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.estimate_documents import NumberName
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
+from opacc_ray.stored_audit import Audit
 
 N = 700
 RNG = np.random.default_rng(1)

@@ -9,7 +9,6 @@ from parts_run import CLASSES, CONFIDENCE, PREDICTION, TRUTH, label, labelled, s
 from written_run import write_run
 
 from opacc_ray.audit import accuracy, goals, verbs
-from opacc_ray.audit.audit import Audit
 from opacc_ray.audit.comparison import compare
 from opacc_ray.audit.label_budget import label_budget, label_budget_of_table
 from opacc_ray.audit.status import status
@@ -17,6 +16,7 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
 from opacc_ray.estimation.sequential import interim_level
 from opacc_ray.runs.run import Run
+from opacc_ray.stored_audit import Audit
 
 DEFECT = goals.read_target("recall@defect")
 BY_CAMERA = goals.read_target("accuracy", "camera")

@@ -11,7 +11,6 @@ from reported_run import label, write_run
 
 from opacc_ray import Audit
 from opacc_ray.audit import verbs
-from opacc_ray.audit.audit import NeededLabel
 from opacc_ray.audit.status import has_page, status
 from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
@@ -20,6 +19,7 @@ from opacc_ray.labels.label_documents import LabelSession
 from opacc_ray.report import label_answers
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.runs.run import Run
+from opacc_ray.stored_audit import NeededLabel
 
 N = 400
 RNG = np.random.default_rng(5)

@@ -10,7 +10,6 @@ from parts_run import CAMERA, CLASSES, CONFIDENCE, IDS, PREDICTION, TRUTH, N, la
 
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, goals, verbs
-from opacc_ray.audit.audit import Audit
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import SpecError
 from opacc_ray.estimation import failures as fit_module
@@ -20,6 +19,7 @@ from opacc_ray.report import answers
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, IfPredicted
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
+from opacc_ray.stored_audit import Audit
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from logged import label_files
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
 from opacc_ray.audit import verbs
-from opacc_ray.audit.audit import Audit
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
@@ -19,6 +18,7 @@ from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.page.label_queue import LabelQueue
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import LabelsSpec, parse_spec
+from opacc_ray.stored_audit import Audit
 
 
 def ids_of(run: Run) -> tuple[str, ...]:

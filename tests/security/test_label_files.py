@@ -68,7 +68,7 @@ def test_file_over_the_limit_is_refused_before_it_is_read(
     assert main(["labels", "import", run.uri, str(path)]) == 6
     assert time.monotonic() - start < 5
     assert "has more than 256000000 bytes; split it" in capsys.readouterr().err
-    monkeypatch.setattr("opacc_ray.audit.audit.MAX_BYTES", 1000)
+    monkeypatch.setattr("opacc_ray.stored_audit.MAX_BYTES", 1000)
     assert main(["labels", "import", run.uri, "/dev/zero"]) == 6
     assert "/dev/zero has more than 1000 bytes" in capsys.readouterr().err
 

@@ -15,8 +15,8 @@ from opacc_ray.runs.run_names import remember
 @click.option("--no-browser", is_flag=True, help="Print addresses instead of opening a browser.")
 def demo(folder: Path | None, label: bool, no_browser: bool) -> Answer:
     """Run a whole audit on bundled data in less than a minute, and open its report."""
-    from opacc_ray.audit.audit import Audit
     from opacc_ray.extensions.demo.audit import run_demo
+    from opacc_ray.stored_audit import Audit
 
     browser = not no_browser and sys.stdout.isatty()
     ask = (lambda run: Audit(run).label(annotator="you", browser=browser)) if label else None

@@ -16,10 +16,10 @@ from real_browser import assert_accessible, needs_browser
 from shown_pool import EVIL, TAGS, answers, graded_run, tagged_run, tags_of, text_run, truth_of
 
 from opacc_ray.audit.accuracy import estimate
-from opacc_ray.audit.audit import Audit
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.report.sentences import round_done
 from opacc_ray.runs.run_documents import Goal
+from opacc_ray.stored_audit import Audit
 
 GUIDE = "# How\n\nRead **all** of it.\n\n- `spam` sells\n- ham <script>alert(1)</script>"
 

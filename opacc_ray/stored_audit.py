@@ -186,11 +186,6 @@ class Audit:
                     progress=progress,
                 )
                 return newest_round(run, goal)
-            if not drawn:
-                sample = run.spec.sample
-                own = sample.parameters if method in (None, sample.method) else {}
-                verbs.select(run, method or sample.method, budget, {**own, **(parameters or {})}, progress=progress)
-                return newest_round(run)
             selection = verbs.next_round(
                 run,
                 budget,
