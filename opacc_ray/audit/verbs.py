@@ -52,8 +52,7 @@ from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
-from opacc_ray.spec.predictions_table import is_table
-from opacc_ray.spec.table_spec import spec_of_other_model
+from opacc_ray.spec.table_spec import is_table, spec_of_other_model
 
 log = logging.getLogger(__name__)
 
