@@ -265,7 +265,7 @@ class Audit:
             The method draws no random sample, or there is no such number.
         """
         from opacc_ray.audit.goals import next_until
-        from opacc_ray.report.sentences import round_done
+        from opacc_ray.report.answers import round_done
 
         target = _goal(until, by)
         goal: Goal | None = None

@@ -143,7 +143,6 @@ def audit(
     from opacc_ray.extract import user_code
     from opacc_ray.report import answers
     from opacc_ray.report.facts import facts
-    from opacc_ray.report.sentences import round_done
     from opacc_ray.stored_audit import first_budget
 
     if until is not None and keys.budget is None:
@@ -154,7 +153,7 @@ def audit(
     browser = not no_browser and sys.stdout.isatty()
 
     def tell(goal: "Goal") -> None:
-        log.info("%s", round_done(goal))
+        log.info("%s", answers.round_done(goal))
 
     own.label(until=until, by=by, on_round=tell, host=host, port=port, annotator=annotator, browser=browser)
     written = own.report()

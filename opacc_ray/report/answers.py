@@ -8,39 +8,16 @@ from typing import TYPE_CHECKING
 from opacc_ray.audit.status import step_of, until_options
 from opacc_ray.errors import counted
 from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.report import sentences
-from opacc_ray.report.facts import (
-    GAP,
-    Column,
-    Fact,
-    Line,
-    Table,
-    change,
-    digits_for,
-    ends,
-    facts,
-    in_a_line,
-    level_text,
-    next_fact,
-    noun,
-    percent,
-    points,
-    points_apart,
-    round_table,
-    stated,
-    thousands,
-    warned,
-)
-from opacc_ray.report.sentences import judge_table, metric_lines, metric_name, number_of, part_tells, slice_lines
+from opacc_ray.report import facts
 from opacc_ray.runs.run_names import short_name
 
 if TYPE_CHECKING:
     from opacc_ray.audit.checks import RunPlan, SpecChecks
     from opacc_ray.audit.comparison import ModelComparison
-    from opacc_ray.audit.label_budget import LabelBudget, Way
+    from opacc_ray.audit.label_budget import LabelBudget
     from opacc_ray.audit.status import RunLog, RunStatus
     from opacc_ray.report.report_documents import WrittenReport
-    from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, StatedEstimate
+    from opacc_ray.runs import estimate_documents as documents
     from opacc_ray.runs.run import Run
     from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
 
@@ -51,22 +28,39 @@ ROUNDED = 0.0005
 """Amount by which a difference may be another one than that of the numbers."""
 
 
-def next_step(command: str, run: str, *rest: str) -> Fact:
+def next_step(command: str, run: str, *rest: str) -> facts.Fact:
     """Return the command to run next, as it can be pasted."""
-    return next_fact("opacc", command, short_name(run), *rest)
+    return facts.next_fact("opacc", command, short_name(run), *rest)
+
+
+def number_of(goal: "GoalProgress | LabelBudget") -> str:
+    """Return the number that a goal is about, and a space; nothing for the accuracy of the pool."""
+    if goal.by is None:
+        return "" if goal.metric == ACCURACY else f"{facts.metric_name(goal.metric)} "
+    return f"{facts.metric_name(goal.metric)} by {goal.by} "
+
+
+def round_done(goal: "GoalProgress") -> str:
+    """Return what is known after a round, and what its goal still takes."""
+    look, what = goal.looks[-1], number_of(goal)
+    asked, half_width = (text.removesuffix(" points") for text in facts.points_apart(goal.half_width, look.half_width))
+    known = f"round {look.round} done: {what}{facts.stated(goal, goal.metric).value}, {half_width}"
+    if goal.reached:
+        return f"{known}; that is enough for {asked}"
+    return f"{known}; round {look.round + 1}: {goal.sizes[0]} more for {asked}"
 
 
 # -- rounds ----------------------------------------------------------------------------------------------
 
 
-def drawn(document: "DrawnRound") -> list[Line]:
+def drawn(document: "DrawnRound") -> list[facts.Line]:
     """Describe a round, and the command to run next; where it imports labels, also how to make their file."""
     if document.goal and document.goal.reached:
         return _reached(document.goal, document.run)
-    chosen = f"{thousands(document.n)} of {counted(document.pool_size or 0, 'example')} by {document.method}"
+    chosen = f"{facts.thousands(document.n)} of {counted(document.pool_size or 0, 'example')} by {document.method}"
     if document.carried_from:
-        chosen += f", {thousands(document.n - document.labelled)} of them to be labelled"
-    lines = facts(
+        chosen += f", {facts.thousands(document.n - document.labelled)} of them to be labelled"
+    lines = facts.facts(
         ("run", document.run),
         ("predicted", str(document.predicted or "") if document.round == 1 else None),
         ("selected", chosen),
@@ -75,22 +69,22 @@ def drawn(document: "DrawnRound") -> list[Line]:
     if document.labelled:
         where = f", in {document.carried_from}" if document.carried_from else ""
         known = f"{counted(document.labelled, 'example')} already labelled{where}; not in the manifests"
-        lines += facts(("labelled", known))
-    lines += [*facts(("note", document.notice)), *changed(document.objects), *warned(document.warnings)]
+        lines += facts.facts(("labelled", known))
+    lines += [*facts.facts(("note", document.notice)), *changed(document.objects), *facts.warned(document.warnings)]
     if goal := document.goal:
-        asked, reached = points_apart(goal.half_width, goal.looks[-1].half_width)
+        asked, reached = facts.points_apart(goal.half_width, goal.looks[-1].half_width)
         now = f"now {reached} with {counted(goal.looks[-1].labels, 'label')}"
         if goal.looks[-1].half_width <= goal.half_width < goal.looks[-1].cautious_half_width:
-            now += f", and {points(goal.looks[-1].cautious_half_width)} while so few failures are known"
+            now += f", and {facts.points(goal.looks[-1].cautious_half_width)} while so few failures are known"
         rounds = f"{counted(len(goal.sizes), 'round')}, {goal.total_labels} in all"
         more = f"about {counted(goal.labels_to_go, 'more label')} in {rounds}"
-        lines += facts(("goal", f"{number_of(goal)}{asked}; {now}{_in_slice(goal)}"), ("expected", more))
+        lines += facts.facts(("goal", f"{number_of(goal)}{asked}; {now}{_in_slice(goal)}"), ("expected", more))
         lines.append(_detail("random", f"about {counted(goal.srs_labels, 'label')} by simple random sampling"))
         lines += _notes(goal)
     verb, *rest = document.step
     if verb == "labels import":
         file, what = _file_to_fill_in(document) if rest == ["FILE"] else (short_name(*rest), None)
-        rest, lines = [file], [*lines, *facts(("label", what))]
+        rest, lines = [file], [*lines, *facts.facts(("label", what))]
     return [*lines, next_step(verb, document.run, *rest)]
 
 
@@ -105,17 +99,17 @@ def _file_to_fill_in(document: "DrawnRound") -> tuple[str, str | None]:
     return file, f'copy {manifest} to {file} and fill in the {place} "label"'
 
 
-def checks(document: "SpecChecks", spec: str) -> list[Line]:
+def checks(document: "SpecChecks", spec: str) -> list[facts.Line]:
     """Describe what was checked, one line per check, and the run that may follow."""
-    lines: list[Line] = [
-        Fact(item.name, f"{'ok' if item.ok else 'wrong':7}{item.found}", "" if item.ok else "error")
+    lines: list[facts.Line] = [
+        facts.Fact(item.name, f"{'ok' if item.ok else 'wrong':7}{item.found}", "" if item.ok else "error")
         for item in document.checks
     ]
-    lines += [*warned(document.warnings), *(_plan(document.plan) if document.plan else [])]
-    return [*lines, next_fact("opacc run", spec)] if document.ok else lines
+    lines += [*facts.warned(document.warnings), *(_plan(document.plan) if document.plan else [])]
+    return [*lines, facts.next_fact("opacc run", spec)] if document.ok else lines
 
 
-def _plan(document: "RunPlan") -> list[Fact]:
+def _plan(document: "RunPlan") -> list[facts.Fact]:
     """Describe what a run will take."""
     pace, requests = document.pace, document.requests
     about, files = "about " * document.estimated, counted(document.files, "file")
@@ -124,7 +118,7 @@ def _plan(document: "RunPlan") -> list[Fact]:
     memory = f"at most {size(document.memory_actor)} per actor, {size(document.memory_driver)} for the driver"
     took = f"{1000 * pace.reading:.2g} ms to read, {1000 * pace.computing:.2g} ms to compute on {pace.device}"
     without = f"{', '.join(document.left_out)}, which compare with a reference" if document.left_out else None
-    return facts(
+    return facts.facts(
         ("work", f"{counted(document.shards, 'shard')}: {examples}"),
         ("pool", document.pool_changes and f"{document.pool_changes}; only new and changed objects are read"),
         ("requests", f"{requests.list} lists, {requests.read} reads, {requests.write} writes"),
@@ -151,58 +145,50 @@ def _seconds(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
-def label_budget(document: "LabelBudget") -> list[Line]:
+def label_budget(document: "LabelBudget") -> list[facts.Line]:
     """Describe how many labels a goal needs, and what that rests on."""
-    goal = number_of(document) + points(document.half_width)
+    goal = number_of(document) + facts.points(document.half_width)
     if document.reached:
-        lines = facts(("reached", f"{goal} with {counted(document.labels, 'label')}; no more are needed"))
+        lines = facts.facts(("reached", f"{goal} with {counted(document.labels, 'label')}; no more are needed"))
     else:
         rounds = ", ".join(map(str, document.sizes))
         how = f"now {document.labels}, then further rounds of" if document.labels else "in rounds of"
         needed = f"{goal} with about {counted(document.total_labels, 'label')}, {how} {rounds}"
         basis, others = _basis_of_budget(document)
         random = f"{counted(document.srs_labels, 'label')} by simple random sampling"
-        lines = facts(("goal", needed), ("based on", basis), ("or", others), ("random", random))
+        lines = facts.facts(("goal", needed), ("based on", basis), ("or", others), ("random", random))
     if document.method is not None:
         one = f"{counted(document.method_labels or 0, 'label')} by {document.method} in one round, from the beginning"
-        lines += facts(("method", one))
-    lines += facts(("judges", _of_judges(document)))
-    advice = None if document.reached else document.advice
-    return [*lines, *facts(("advice", advice))]
+        lines += facts.facts(("method", one))
+    if document.reached:
+        return [*lines]
+    ways = list[str]()
+    if judges := document.judges:
+        for way in filter(None, (judges.present, judges.complete, judges.without)):
+            calls = f"{counted(way.calls, 'judge call')} and " if way.calls else ""
+            ways.append(f"{calls}{counted(way.labels, 'label')}")
+    return [*lines, *facts.facts(("judges", ", or ".join(ways)), ("advice", document.advice))]
 
 
-def step_to_goal(document: "LabelBudget", is_table: bool, columns: str | None = None) -> list[Fact]:
+def step_to_goal(document: "LabelBudget", is_table: bool, columns: str | None = None) -> list[facts.Fact]:
     """Return the command that goes on to the goal; for a file, with the columns that were read."""
     goal = until_options(document.half_width, document.metric, document.by)
     if not is_table:
         return [next_step("next", document.run, *goal)] if document.labels and not document.reached else []
     named = [f"--columns {quote(columns)}"] if columns is not None else []
-    return [next_fact("opacc audit", quote(document.run), *named, "--budget", str(document.sizes[0]), *goal)]
-
-
-def _of_judges(document: "LabelBudget") -> str | None:
-    """Return the ways to a goal with judges and without them; None without judges."""
-    if document.judges is None or document.reached:
-        return None
-    ways = (document.judges.present, document.judges.complete, document.judges.without)
-    return ", or ".join(_way(own) for own in ways if own is not None)
-
-
-def _way(own: "Way") -> str:
-    calls = f"{counted(own.calls, 'judge call')} and " if own.calls else ""
-    return f"{calls}{counted(own.labels, 'label')}"
+    return [facts.next_fact("opacc audit", quote(document.run), *named, "--budget", str(document.sizes[0]), *goal)]
 
 
 def _basis_of_budget(document: "LabelBudget") -> tuple[str, str]:
     """Return what a forecast of labels is based on, and the labels if that is wrong."""
-    value, most = percent(document.accuracy), document.most_labels
+    value, most = facts.percent(document.accuracy), document.most_labels
     useless = f"{document.worthless_labels} labels if the confidence is useless" + (f", {most} at most" if most else "")
     if document.if_predicted_labels is not None:
         useless += f", {document.if_predicted_labels} if it is right about the examples without a label"
     if document.labels:
         return f"{counted(document.labels, 'label')}, which estimate {value}", ""
     if document.basis == "guess":
-        what = "accuracy" if document.metric == ACCURACY else metric_name(document.metric)
+        what = "accuracy" if document.metric == ACCURACY else facts.metric_name(document.metric)
         return f"a rough guess of {value} {what}; there is no confidence", f"{most} labels at most" if most else ""
     if document.basis == "judges":
         return f"what the judges say, which predicts {value}", useless.replace("the confidence is", "the judges are")
@@ -211,26 +197,23 @@ def _basis_of_budget(document: "LabelBudget") -> tuple[str, str]:
     return f"the model's confidence, corrected for usual overconfidence, which predicts {value}", useless
 
 
-def _reached(goal: "GoalProgress", run: str) -> list[Line]:
+def _reached(goal: "GoalProgress", run: str) -> list[facts.Line]:
     """Describe a goal that is reached, and the interval to state."""
     labels, rounds = counted(goal.looks[-1].labels, "label"), counted(len(goal.looks), "round")
-    return [
-        *facts(("reached", f"{number_of(goal)}{points(goal.half_width)} with {labels} in {rounds}{_in_slice(goal)}")),
-        Fact("estimate", in_a_line(stated(goal), goal.level, "valid although you stopped at it"), "result"),
-        *_notes(goal),
-        next_step("report", run),
-    ]
+    reached = f"{number_of(goal)}{facts.points(goal.half_width)} with {labels} in {rounds}{_in_slice(goal)}"
+    estimate = facts.in_a_line(facts.stated(goal), goal.level, "valid although you stopped at it")
+    lines = [*facts.facts(("reached", reached)), facts.Fact("estimate", estimate, "result")]
+    return [*lines, *_notes(goal), next_step("report", run)]
 
 
-def _notes(goal: "GoalProgress") -> list[Fact]:
+def _notes(goal: "GoalProgress") -> list[facts.Fact]:
     found = [("note", goal.advice), ("note", goal.reason)]
     if goal.earlier_goals:
         last = goal.earlier_goals[-1]
-        before = (
-            f"the goal was {last if isinstance(last, str) else points(last)} before; if the labels made you change it"
-        )
-        found.append(("note", f"{before}, state the interval of `opacc estimate` that is valid at any time"))
-    return facts(*found)
+        before = last if isinstance(last, str) else facts.points(last)
+        anytime = "state the interval of `opacc estimate` that is valid at any time"
+        found.append(("note", f"the goal was {before} before; if the labels made you change it, {anytime}"))
+    return facts.facts(*found)
 
 
 def _in_slice(goal: "GoalProgress") -> str:
@@ -241,34 +224,34 @@ def _in_slice(goal: "GoalProgress") -> str:
 # -- states ----------------------------------------------------------------------------------------------
 
 
-def status(document: "RunStatus") -> list[Line]:
+def status(document: "RunStatus") -> list[facts.Line]:
     """Describe what is done, what the run waits for, and the command to run next."""
     examples = None
     if document.examples is not None:
-        excluded = f", {thousands(document.excluded or 0)} excluded" if document.excluded else ""
-        examples = f"{thousands(document.examples)}{excluded}"
+        excluded = f", {facts.thousands(document.excluded or 0)} excluded" if document.excluded else ""
+        examples = f"{facts.thousands(document.examples)}{excluded}"
     shards = f"{document.shards.done} of {counted(document.shards.total, 'shard')}"
-    lines: list[Line] = [*facts(("run", document.run), ("features", shards), ("examples", examples))]
-    lines += [*facts(("pool", document.pool_changes))]
+    pairs = ("run", document.run), ("features", shards), ("examples", examples), ("pool", document.pool_changes)
+    lines: list[facts.Line] = [*facts.facts(*pairs)]
     if document.failure:
-        lines.append(Fact("failed", f"{document.failure.at}: {document.failure.error}", "error"))
-    lines += [*facts(("predicted", str(document.predicted or ""))), *warned(document.warnings)]
+        lines.append(facts.Fact("failed", f"{document.failure.at}: {document.failure.error}", "error"))
+    lines += [*facts.facts(("predicted", str(document.predicted or ""))), *facts.warned(document.warnings)]
     if document.rounds:
-        lines.append(round_table(document.rounds))
+        lines.append(facts.round_table(document.rounds))
     if estimate := document.estimate:
         labelled = sum(item.labelled for item in document.rounds)
         news = f"{counted(labelled, 'label')} now" if labelled != estimate.n else "labels, rounds or score changed"
-        age = f"{GAP}old: {news}" if document.estimate_is_current is False else ""
+        age = f"{facts.GAP}old: {news}" if document.estimate_is_current is False else ""
         lines += [_result(estimate, f"{_sample(estimate)}{age}"), *_measure(estimate)]
-    lines += facts(("waits for", document.waits_for))
+    lines += facts.facts(("waits for", document.waits_for))
     if not document.step:
-        return [*lines, next_fact("opacc run SPEC.yaml")]
+        return [*lines, facts.next_fact("opacc run SPEC.yaml")]
     return [*lines, next_step(document.step[0], document.run, *document.step[1:])]
 
 
-def run_log(document: "RunLog") -> list[Line]:
+def run_log(document: "RunLog") -> list[facts.Line]:
     """Return the entries of a log as a table, those that say the same in one row; and the digest of the newest."""
-    columns = [Column("entry", "n"), Column("time"), Column("round", "n"), Column("what")]
+    columns = [facts.Column("entry", "n"), facts.Column("time"), facts.Column("round", "n"), facts.Column("what")]
     rows = list[tuple[str, ...]]()
     for (of_round, what), same in groupby(document.entries, lambda own: (own.round, own.what)):
         first, *others = same
@@ -278,20 +261,20 @@ def run_log(document: "RunLog") -> list[Line]:
     if not document.entries:
         return ["nothing happened to this run yet"]
     return [
-        Table(columns, rows),
-        Fact("head", f"{document.head}, the digest of entry {document.entries[-1].number} and all before it"),
+        facts.Table(columns, rows),
+        facts.Fact("head", f"{document.head}, the digest of entry {document.entries[-1].number} and all before it"),
     ]
 
 
 # -- results ---------------------------------------------------------------------------------------------
 
 
-def estimate(document: "AccuracyEstimate", step: Sequence[str] = ("report",)) -> list[Line]:
+def estimate(document: "documents.AccuracyEstimate", step: Sequence[str] = ("report",)) -> list[facts.Line]:
     """State the accuracy, what the labels are worth, what limits the result, and the command to run next."""
-    measure, digits = document.measure, digits_for(document.low, document.high)
+    measure, digits = document.measure, facts.digits_for(document.low, document.high)
 
     def between(low: float, high: float) -> str:
-        return ends(low, high, measure, digits)
+        return facts.ends(low, high, measure, digits)
 
     srs, sequence, own = document.srs, document.sequence, document.by_design
     worth = f"worth {counted(round(srs.effective_size), 'random label')}; " if srs.effective_size else ""
@@ -299,15 +282,15 @@ def estimate(document: "AccuracyEstimate", step: Sequence[str] = ("report",)) ->
     at_any_time = f"valid at any time: {between(sequence.low, sequence.high)}{pending}"
     allowing = f", allows for {' and '.join(document.allows_for)}" if document.allows_for else ""
     metrics = {name: metric_lines(name, found, document) for name, found in document.metrics.items()}
-    lines: list[Line] = [*metrics.pop(document.lead, ()), _result(document, _sample(document))]
-    lines += facts(("", f"{worth}{at_any_time}"))
+    lines: list[facts.Line] = [*metrics.pop(document.lead, ()), _result(document, _sample(document))]
+    lines += facts.facts(("", f"{worth}{at_any_time}"))
     lines.append(_detail("interval", f"{document.method}{allowing}"))
     if own and document.allows_for:
         lines.append(_detail("by design", f"{between(own.low, own.high)} by the sampling design alone"))
     lines.append(_detail("random", f"{between(srs.low, srs.high)} with {counted(srs.n, 'random label')}"))
     if noise := document.label_noise:
         shared = f"on {counted(noise.examples, 'example')} with two opinions"
-        lines += facts(("agreement", f"{sentences.agreement(noise)}, {shared}"))
+        lines += facts.facts(("agreement", f"{facts.agreement(noise)}, {shared}"))
         errors = f"if labels err as annotators differ: on {noise.differ} of {noise.examples} examples"
         lines.append(_detail("noise", f"{between(noise.low, noise.high)} {errors}"))
     if document.assisted:
@@ -317,129 +300,138 @@ def estimate(document: "AccuracyEstimate", step: Sequence[str] = ("report",)) ->
     for metric in metrics.values():
         lines += [line for line in metric if line not in lines]  # some have the same note
     if document.goal and document.goal_of not in (ACCURACY, *document.metrics):
-        lines += facts(("goal", f"{document.goal_of}, stopped at {points(document.goal)}"))
+        lines += facts.facts(("goal", f"{document.goal_of}, stopped at {facts.points(document.goal)}"))
     if document.judges:
-        lines.append(judge_table(document.judges))
+        lines.append(facts.judge_table(document.judges))
     for table in document.by_slice:
         lines += slice_lines(table, measure)
-    lines += facts(*(("note", text) for text in document.notes))
-    lines += basis_facts(document, document.reason, document.n) + warned(document.warnings)
+    lines += facts.facts(*(("note", text) for text in document.notes))
+    lines += basis_facts(document, document.reason, document.n) + facts.warned(document.warnings)
     return [*lines, next_step(step[0], document.run, *step[1:])]
 
 
-def step_after(run: "Run", document: "AccuracyEstimate", metrics: Sequence[str]) -> list[str]:
+def metric_lines(
+    name: str, found: "documents.StatedMetric", estimate: "documents.AccuracyEstimate"
+) -> list[facts.Line]:
+    """Return a metric of an estimate in a line, what else is known of it, and its reason unless that is of all."""
+    stop = f", stopped at {facts.points(estimate.goal)}" if estimate.goal and estimate.goal_of == name else ""
+    notes = [f"{counted(found.n, 'label')}{stop}", *([] if facts.part_tells(found, name) else [facts.TOO_FEW])]
+    own = facts.Fact(facts.metric_name(name), facts.in_a_line(facts.stated(found, name), found.level, *notes), "result")
+    reason = found.reason if found.reason != estimate.reason else None
+    return [own, *facts.facts(("", facts.if_predicted_text(name, found)), ("note", reason))]
+
+
+def slice_lines(table: "documents.SliceTable", measure: str) -> list[facts.Line]:
+    """Return a title, the table of the slices with the lowest numbers, and how many more there are."""
+    rows, more = facts.slice_table(table, measure, facts.MOST_ROWS)
+    others = [f"… and {facts.thousands(more)} more (--json has all)"] if more else []
+    return [facts.slices_title(table, measure), rows, *others]
+
+
+def step_after(run: "Run", document: "documents.AccuracyEstimate", metrics: Sequence[str]) -> list[str]:
     """Return the command to run after an estimate that was asked for some metrics, and its arguments."""
     asked = (name for name in metrics if name in document.metrics)
-    vague = next((name for name in asked if not part_tells(document.metrics[name], name)), None)
+    vague = next((name for name in asked if not facts.part_tells(document.metrics[name], name)), None)
     if document.missing or run.newest_goal(reached=False) is not None:
         return step_of(run, document.rounds, stated=True)
     return ["next", *until_options(TELLING, vague)] if vague else ["report"]
 
 
-def _sample(document: "AccuracyEstimate") -> str:
+def _sample(document: "documents.AccuracyEstimate") -> str:
     """Return the labels of an estimate, their rounds, and the goal that ended sampling."""
     rounds = [item for item in document.rounds if item.labelled]
     several = f" in {len(rounds)} rounds" if len(rounds) > 1 else ""
-    goal = f", stopped at {points(document.goal)}" if document.goal and document.goal_of == ACCURACY else ""
+    goal = f", stopped at {facts.points(document.goal)}" if document.goal and document.goal_of == ACCURACY else ""
     missing = sum(item.missing for item in rounds)
     if missing and document.n == sum(item.labelled for item in rounds):
-        return f"{thousands(document.n)} of {counted(document.n + missing, 'label')}{several}{goal}"
+        return f"{facts.thousands(document.n)} of {counted(document.n + missing, 'label')}{several}{goal}"
     return f"{counted(document.n, 'label')}{several}{goal}"
 
 
-def _result(document: "AccuracyEstimate", sample: str) -> Fact:
-    return stated_fact(noun(document.measure), document, document.measure, sample)
+def _result(document: "documents.AccuracyEstimate", sample: str) -> facts.Fact:
+    return stated_fact(facts.noun(document.measure), document, document.measure, sample)
 
 
-def stated_fact(label: str, found: "StatedEstimate", measure: str, sample: str | None = None) -> Fact:
-    texts = stated(found, measure)
-    return Fact(label, in_a_line(texts, found.level, sample or counted(found.n, "label")), "result")
+def stated_fact(label: str, found: "documents.StatedEstimate", measure: str, sample: str | None = None) -> facts.Fact:
+    texts = facts.stated(found, measure)
+    return facts.Fact(label, facts.in_a_line(texts, found.level, sample or counted(found.n, "label")), "result")
 
 
-def basis_facts(document: "Basis", reason: str | None, n: int) -> list[Fact]:
+def basis_facts(document: "documents.Basis", reason: str | None, n: int) -> list[facts.Fact]:
     """Describe what a result of ``n`` labels covers, what it leaves out, and why it is not design-based."""
-    excluded = f"{counted(document.excluded, 'example')} that could not be read"
-    unsure = f'{counted(document.unsure, "example")} with the answer "can\'t tell"'
+    lines = [*_measure(document), _detail("pool", counted(document.pool_size, "example"))]
+    if document.excluded:
+        lines += facts.facts(("left out", f"{counted(document.excluded, 'example')} that could not be read"))
+    if document.unsure:
+        lines += facts.facts(("left out", f'{counted(document.unsure, "example")} with the answer "can\'t tell"'))
     given_up = [f"{counted(item.given_up, 'label')} of round {item.round}" for item in document.rounds if item.given_up]
-    lines = [
-        *_measure(document),
-        _detail("pool", counted(document.pool_size, "example")),
-        *facts(
-            ("left out", excluded if document.excluded else None),
-            ("left out", unsure if document.unsure else None),
-            ("given up", ", ".join(given_up)),
-        ),
-    ]
+    lines += facts.facts(("given up", ", ".join(given_up)))
     for item in document.rounds:
         counts = sum(other.labelled for other in document.rounds if other.round <= item.round) <= n
         if item.missing and not (item.labelled and counts):
             missing = f"{'' if item.labelled else 'all of '}its {counted(item.missing, 'label')}"
-            lines += facts(("left out", f"round {item.round}, which waits for {missing}"))
-    return [*lines, *facts(("note", reason)), *changed(document.objects)]
+            lines += facts.facts(("left out", f"round {item.round}, which waits for {missing}"))
+    return [*lines, *facts.facts(("note", reason)), *changed(document.objects)]
 
 
-def _measure(document: "Basis") -> list[Fact]:
+def _measure(document: "documents.Basis") -> list[facts.Fact]:
     if document.measure == "accuracy":
         return []
     clipped = f"; {counted(document.clipped, 'label')} beyond the error scale score 0" if document.clipped else ""
-    return facts(("measure", f"{document.measure}{clipped}"))
+    return facts.facts(("measure", f"{document.measure}{clipped}"))
 
 
-def changed(objects: "ChangedObjects | None") -> list[Fact]:
+def changed(objects: "documents.ChangedObjects | None") -> list[facts.Fact]:
     """Describe which objects of the pool changed since the model read them."""
     if objects is None:
         return []
     if objects.reason:
-        return warned([f"whether objects of the pool changed since extraction is not known: {objects.reason}"])
+        return facts.warned([f"whether objects of the pool changed since extraction is not known: {objects.reason}"])
     version = (
         f"the pool's table is at {objects.version} now; this run keeps the version that it was made with; the same "
         "spec makes a run with the new one if its files differ"
     )
-    return warned(filter(None, [version if objects.version else "", sentences.changed_objects(objects)]))
+    return facts.warned(filter(None, [version if objects.version else "", facts.changed_objects(objects)]))
 
 
-def _detail(label: str, text: str) -> Fact:
-    return Fact(label, text, detail=True)
+def _detail(label: str, text: str) -> facts.Fact:
+    return facts.Fact(label, text, detail=True)
 
 
-def report(document: "WrittenReport") -> list[Line]:
+def report(document: "WrittenReport") -> list[facts.Line]:
     """Describe what the page shows first: verdict, result, what is not sound, and where the model fails; its files."""
     files = zip(("page", "document", "summary"), document.files, strict=True)
-    return [*concluded(document), *facts(*files), *step_of_report(document)]
+    return [*concluded(document), *facts.facts(*files), *step_of_report(document)]
 
 
-def concluded(document: "WrittenReport") -> list[Fact]:
+def concluded(document: "WrittenReport") -> list[facts.Fact]:
     """Describe verdict, result, what is not sound, and where the model fails."""
     verdict = document.verdict
     decision = verdict and f"{verdict.heading}: {verdict.detail}"
-    lines = facts(("verdict", decision), ("answer", document.answer))
-    lines += [Fact(item.name, item.text, "warning") for item in document.checks if item.state != "ok"]
+    lines = facts.facts(("verdict", decision), ("answer", document.answer))
+    lines += [facts.Fact(item.name, item.text, "warning") for item in document.checks if item.state != "ok"]
     fails = [item.text for item in document.findings] or [document.no_findings]
-    return [*lines, *facts(*(("fails", text) for text in fails))]
+    return [*lines, *facts.facts(*(("fails", text) for text in fails))]
 
 
-def step_of_report(document: "WrittenReport") -> list[Fact]:
+def step_of_report(document: "WrittenReport") -> list[facts.Fact]:
     """Return the next command of a report, with the short name of its run, if there is one."""
     step = document.next
-    return [next_fact(step.command.replace(quote(document.run), short_name(document.run)))] if step else []
+    return [facts.next_fact(step.command.replace(quote(document.run), short_name(document.run)))] if step else []
 
 
 # -- comparisons -----------------------------------------------------------------------------------------
 
 
-def comparison(document: "ModelComparison") -> list[Line]:
+def comparison(document: "ModelComparison") -> list[facts.Line]:
     """State the accuracy of models, their differences, and what these rest on."""
     first = document.differences[0].difference
     listed = "the pools were listed differently; examples are matched by their ids alone"
     allowed = " and ".join(document.estimate_allows_for)
     wider = f"the interval of opacc estimate also allows for {allowed}, and these do not" if allowed else None
-    note = facts(
-        ("note", _by_design(document)),
-        ("note", None if document.same_listing else listed),
-        ("note", _taught(document)),
-        ("note", wider),
-    )
-    return [*_compared(document), *note, *basis_facts(document, first.reason, first.n)]
+    notes = _by_design(document), None if document.same_listing else listed, _taught(document), wider
+    noted = facts.facts(*(("note", text) for text in notes))
+    return [*_compared(document), *noted, *basis_facts(document, first.reason, first.n)]
 
 
 def _by_design(document: "ModelComparison") -> str | None:
@@ -472,22 +464,26 @@ def _taught(document: "ModelComparison") -> str | None:
     )
 
 
-def _compared(document: "ModelComparison") -> list[Line]:
+def _compared(document: "ModelComparison") -> list[facts.Line]:
     """State the models, numbered, and all their differences: which is better on how many labels."""
     numbered = list(enumerate(document.models, start=1))
-    lines: list[Line] = [
+    lines: list[facts.Line] = [
         stated_fact(f"model {place}", own.accuracy, document.measure, short_name(own.run)) for place, own in numbered
     ]
     for (a, b), pair in zip(combinations(range(1, len(numbered) + 1), 2), document.differences, strict=True):
         sample = counted(pair.difference.n, "label")
         unlike = [] if pair.num_unlike is None else [f"{counted(pair.num_unlike, 'prediction')} differ"]
         wins = f"better on {pair.num_first_better}, worse on {pair.num_second_better}"
-        change_of = change(pair.difference, document.measure)
-        text = in_a_line(change_of, pair.difference.level, ", ".join([sample, *unlike, wins]))
-        lines.append(Fact(f"{a} - {b}", text, "result"))
-    together = f"all differences hold with {level_text(document.differences[0].difference.level)} confidence"
-    several = together if len(numbered) > 2 else None
-    return [*lines, *_unlearned(document), *facts(("best", _best(document)), ("together", several))]
+        change_of = facts.change(pair.difference, document.measure)
+        text = facts.in_a_line(change_of, pair.difference.level, ", ".join([sample, *unlike, wins]))
+        lines.append(facts.Fact(f"{a} - {b}", text, "result"))
+    found, num = document.unlearned, document.num_unlearned
+    if found is not None and num is not None:
+        where = f"on the {facts.thousands(num)} examples not exported as training data"
+        text = facts.in_a_line(facts.change(found, document.measure), found.level, where)
+        lines.append(facts.Fact("not learned", text, "result"))
+    together = f"all differences hold with {facts.level_text(document.differences[0].difference.level)} confidence"
+    return [*lines, *facts.facts(("best", _best(document)), ("together", together if len(numbered) > 2 else None))]
 
 
 def _best(document: "ModelComparison") -> str:
@@ -498,15 +494,6 @@ def _best(document: "ModelComparison") -> str:
         return "none: the models are equal on all labels so far"
     likely = sorted(enumerate(document.models, start=1), key=lambda item: -item[1].best)
     return ", ".join(f"model {place} {_probability(own.best)}" for place, own in likely)
-
-
-def _unlearned(document: "ModelComparison") -> list[Line]:
-    """State the difference on the examples that no model learned."""
-    found, num = document.unlearned, document.num_unlearned
-    if found is None or num is None:
-        return []
-    where = f"on the {thousands(num)} examples not exported as training data"
-    return [Fact("not learned", in_a_line(change(found, document.measure), found.level, where), "result")]
 
 
 def _probability(value: float) -> str:

@@ -4,14 +4,16 @@ Numbers are percentages, intervals, counts and durations; JSON keeps fractions.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from opacc_ray.errors import counted
 from opacc_ray.estimation.intervals import Value, clipped
-from opacc_ray.metrics.metric import ERRORS
+from opacc_ray.labels.label_rows import few
+from opacc_ray.metrics.metric import ACCURACY, AVERAGES, BIAS, ERRORS, FEWEST, MAE, RMSE, WIDEST, parse_metric, tells
 from opacc_ray.metrics.scores import BRIER, RANKINGS
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, RoundCounts
+from opacc_ray.runs import estimate_documents as documents
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING
 
 Cell = str | tuple[str, str]
 """A text, or a text and a note on it."""
@@ -72,7 +74,7 @@ def next_fact(*words: str) -> Fact:
     return Fact("next:", " ".join(words), "next")
 
 
-def intervals_of(estimate: AccuracyEstimate) -> list[StatedInterval]:
+def intervals_of(estimate: documents.AccuracyEstimate) -> list[StatedInterval]:
     """Return the intervals of a result: its own, by the design alone, of a random sample, valid at any time."""
     value, own = clipped(estimate), estimate.by_design
     srs, any_time = estimate.srs, estimate.sequence
@@ -85,33 +87,33 @@ def intervals_of(estimate: AccuracyEstimate) -> list[StatedInterval]:
     return found
 
 
-def interval_table(estimate: AccuracyEstimate) -> Table:
+def interval_table(estimate: documents.AccuracyEstimate) -> Table:
     """Return :func:`intervals_of` a result as a table."""
     measure, digits = estimate.measure, digits_for(estimate.low, estimate.high)
     columns = (Column(""), Column(noun(measure), "n"), Column(f"{level_text(estimate.level)} interval", "n"))
+    value = number(clipped(estimate), measure, digits)
     rows = [
-        (item.name, number(item.value or 0.0, measure, digits) if item.kind == "own" else "",
-         ends(item.low, item.high, measure, digits))
+        (item.name, value if item.kind == "own" else "", ends(item.low, item.high, measure, digits))
         for item in intervals_of(estimate)
-    ]  # fmt: skip
+    ]
     return Table(columns, rows)
 
 
-def round_table(rounds: Sequence[RoundCounts], *, method: bool = True) -> Table:
+def round_table(rounds: Sequence[documents.RoundCounts], *, method: bool = True) -> Table:
     """Return how many examples of each round are labelled, missing, undecided or given up.
 
     ``given up`` is a column if any example is.
     """
-    shown = {"method": method, "given up": any(item.given_up for item in rounds)}
+    counts = {"asked": "budget", "labelled": "labelled", "missing": "missing", "can't tell": "unsure"}
+    if any(item.given_up for item in rounds):
+        counts["given up"] = "given_up"
+    names = ["round", *(["method"] if method else [])]
     rows = []
     for item in rounds:
-        counts = {"asked": item.budget, "labelled": item.labelled, "missing": item.missing}
-        counts |= {"can't tell": item.unsure, "given up": item.given_up}
-        cells = {"round": str(item.round), "method": item.method}
-        cells |= {name: count_text(number) for name, number in counts.items()}
-        rows.append({name: text for name, text in cells.items() if shown.get(name, True)})
-    columns = [Column(name, "" if name in ("round", "method") else "n") for name in (rows[0] if rows else ())]
-    return Table(columns, [tuple(row.values()) for row in rows])
+        numbers = (count_text(getattr(item, field)) for field in counts.values())
+        rows.append([*(str(getattr(item, name)) for name in names), *numbers])
+    columns = [*map(Column, names), *(Column(name, "n") for name in counts)]
+    return Table(columns if rounds else (), rows)
 
 
 def count_text(number: int) -> str:
@@ -223,7 +225,7 @@ def thousands(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def changed_texts(objects: ChangedObjects) -> list[str]:
+def changed_texts(objects: documents.ChangedObjects) -> list[str]:
     """Return how many objects of chosen examples changed, and how many are gone."""
     is_gone = "is gone" if objects.lost == 1 else "are gone"
     counts = ((objects.changed, "changed since extraction"), (objects.lost, is_gone))
@@ -252,3 +254,241 @@ def sentence(text: str) -> str:
 def stopped(text: str) -> str:
     """Return a text with a full stop; it may begin with a name, which stays as it is."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+# -- names of numbers -------------------------------------------------------------------------------------------
+
+TOO_FEW = "too few labels to tell"
+
+LEAST_KNOWN = 4
+"""Labels that a slice with fewer counts as having, where its need is forecast: without any its interval is [0, 1]."""
+
+MOST_VAGUE = 3
+"""Slices with too few labels to tell that have a row each."""
+
+MOST_ROWS = 15
+"""Slices that a table on the terminal shows; JSON has them all."""
+
+_NAMES = {
+    "npv": "negative predictive value",
+    "balanced_accuracy": "balanced accuracy",
+    "jaccard": "Jaccard index",
+    "mcc": "Matthews correlation",
+    "brier": "Brier score",
+    "calibration_error": "calibration error",
+    "auc": "AUC",
+    "average_precision": "average precision",
+    MAE: "MAE",
+    RMSE: "RMSE",
+}
+
+_MEANINGS = {
+    ACCURACY: "share of the examples that the model gets right",
+    "precision": "share of the examples predicted as the class that belong to it",
+    "recall": "share of the examples of the class that the model finds",
+    "specificity": "share of the examples of other classes that are not predicted as the class",
+    "npv": "share of the examples not predicted as the class that do not belong to it",
+    "balanced_accuracy": "mean of recall and specificity",
+    "jaccard": "share of the examples of the class, or predicted as it, that are both",
+    "mcc": "correlation of prediction and truth: 1 if all are right, 0 if they are unrelated",
+    "kappa": "agreement of prediction and truth beyond chance: 1 if all are right, 0 if they are unrelated",
+    "prevalence": "share of the examples that belong to the class",
+    "brier": "mean square of confidence minus correctness (0 or 1): 0 is best",
+    "overconfidence": "mean confidence minus accuracy",
+    "calibration_error": "mean distance of confidence and accuracy, over ten ranges of the confidence",
+    "auc": "chance that an example of the class has a higher score than another",
+    MAE: "mean distance of prediction and label",
+    RMSE: "root of the mean square of prediction minus label",
+    BIAS: "mean of prediction minus label: above 0 if predictions are too high",
+    "average_precision": "mean precision among the examples that score at least as high as one of the class",
+}
+
+CONFIDENCE = "confidence"
+"""Name of the slices that are bins of confidence."""
+
+
+def metric_name(text: str) -> str:
+    """Return the name of a metric for people: ``f1@defect`` -> F1 of defect, ``macro_f1`` -> mean F1 of all classes."""
+    metric = parse_metric(text)
+    stem = AVERAGES.get(metric.name, metric.name)
+    name = _NAMES.get(stem) or (stem.upper() if stem[0] == "f" else stem)
+    if metric.name in AVERAGES:
+        return f"mean {name} of all classes"
+    return name if metric.positive is None else f"{name} of {metric.positive}"
+
+
+def meaning_of(text: str) -> str:
+    """Return what a metric is, in a few words."""
+    name, ratio = parse_metric(text).name, parse_metric(text).ratio
+    if ratio is not None:
+        return f"{'1 minus the ratio' if ratio.from_one else 'ratio'} of totals over the pool"
+    if name in AVERAGES:
+        return "every class counts the same"
+    if name in _MEANINGS:
+        return _MEANINGS[name]
+    beta = name.removeprefix("f")
+    return "harmonic mean of precision and recall" + f"; recall counts {beta} times" * (beta != "1")
+
+
+def parts_name(by: str) -> str:
+    """Return the name of slices for people: ``camera*region`` -> camera and region."""
+    classes = {BY_PREDICTION: "predicted class", BY_TRUTH: "true class"}
+    return classes.get(by) or by.replace(CROSSING, " and ")
+
+
+def measure_of(metric: str, measure: str) -> str:
+    """Return what the numbers of a metric are; in a regression, ``accuracy`` is the mean score."""
+    return measure if metric == ACCURACY else metric
+
+
+def number_of_parts(by: str, metric: str, measure: str) -> str:
+    """Return what the numbers of slices are called: the accuracy in a true class is its recall."""
+    if metric != ACCURACY:
+        return metric_name(metric)
+    return "recall" if (by, measure) == (BY_TRUTH, ACCURACY) else noun(measure)
+
+
+def slices_title(table: documents.SliceTable, measure: str) -> str:
+    """Return the title of a table of slices."""
+    name = number_of_parts(table.by, table.metric, measure)
+    return f"{_first(name)} by {parts_name(table.by)}"
+
+
+def _first(name: str) -> str:
+    """Return the name of a number as the first words of a line; a ratio begins with a name of the user's."""
+    return name if " / " in name else f"{name[:1].upper()}{name[1:]}"
+
+
+def if_predicted_text(metric: str, found: documents.StatedMetric) -> str | None:
+    """Return the second statement on a metric, which trusts the confidence where no label is; None without one."""
+    second = found.if_predicted
+    if second is None:
+        return None
+    name, positive = metric_name(metric), parse_metric(metric).positive or "the class"
+    rises = metric.startswith("prevalence")
+    end = number(second.high if rises else second.low, metric, digits_for(second.low, second.high))
+    own, trusting = (stated(item, metric).interval for item in (found, second))
+    unit = " %" * in_percent(metric)
+    return (
+        f"{_first(name)}: {own}{unit} holds whatever the confidence is worth. If the confidence is right "
+        f"about the examples without a label, it is {trusting}{unit}. It is {'above' if rises else 'below'} {end} only "
+        f"if more than {second.factor:.3g} times as many examples of {positive} hide among these as the confidence "
+        f"predicts. {counted(second.labels, 'label')} drawn there at random would settle that."
+    )
+
+
+def part_tells(part: documents.StatedEstimate, metric: str = ACCURACY) -> bool:
+    """Return whether the interval of a metric says something."""
+    if metric in ERRORS:  # no width is wide in an unknown unit
+        return part.n >= FEWEST
+    return part.tells if isinstance(part, documents.SliceEstimate) else tells(part.low, part.high, part.n)
+
+
+def labels_to_tell(part: documents.SliceEstimate) -> int:
+    """Return about how many labels a slice needs for an interval that says something: its width shrinks as 1/√n."""
+    needed = math.ceil(max(part.n, LEAST_KNOWN) * ((part.high - part.low) / (2 * WIDEST)) ** 2)
+    return min(max(needed, FEWEST), max(part.size, 1))
+
+
+def lowest_first(table: documents.SliceTable) -> list[tuple[str, documents.SliceEstimate]]:
+    """Return the slices by rising value, then those with too few labels to tell."""
+    return sorted(table.slices.items(), key=lambda item: (not item[1].tells, clipped(item[1]), -item[1].size))
+
+
+def stated_number(estimate: documents.AccuracyEstimate, metric: str) -> documents.StatedEstimate | None:
+    """Return a number of the whole pool; with two classes, a metric may leave out the class. None: it is not stated."""
+    if metric == ACCURACY:
+        return estimate
+    return next((own for name, own in estimate.metrics.items() if metric in (name, name.partition("@")[0])), None)
+
+
+# -- tables ---------------------------------------------------------------------------------------------------
+
+
+def metric_table(estimate: documents.AccuracyEstimate) -> Table | None:
+    """Return the metrics of an estimate, with what each is; None without any."""
+    if not estimate.metrics:
+        return None
+    level = next(iter(estimate.metrics.values())).level
+    columns = (
+        Column("number"),
+        Column("what it is", optional=True),
+        Column("labels", "n"),
+        Column(f"estimate, {level_text(level)} interval", "n"),
+    )
+    rows = [
+        (metric_name(name), meaning_of(name), thousands(own.n), _number_cell(own, name))
+        for name, own in estimate.metrics.items()
+    ]
+    return Table(columns, rows)
+
+
+def judge_table(judges: Mapping[str, documents.StatedJudge]) -> Table:
+    """Return what each judge is worth by the labels."""
+    columns = (
+        Column("judge"),
+        Column("judged", "n", optional=True, title="examples of the pool that it has judged"),
+        Column("labels", "n", title="labelled examples that it has judged"),
+        Column("sensitivity", "n", title="share of the right answers that it calls right"),
+        Column("specificity", "n", title="share of the wrong answers that it calls wrong"),
+        Column("kappa", "n", title="agreement with the labels beyond chance: 1 is perfect, 0 is none"),
+    )
+    rows = list[Sequence[Cell]]()
+    for name, judge in judges.items():
+        worth = (_number_cell(getattr(judge, key), key) for key in ("sensitivity", "specificity", "kappa"))
+        rows.append((name, thousands(judge.judged), thousands(judge.labels), *worth))
+    return Table(columns, rows)
+
+
+def slice_table(table: documents.SliceTable, measure: str, most: int) -> tuple[Table, int]:
+    """Return the first slices, the lowest first, and how many were left out; those with few labels in one row."""
+    own = measure_of(table.metric, measure)
+    columns = (
+        Column(parts_name(table.by)),
+        Column("in the pool", "n", optional=True, title="examples of the pool in the slice"),
+        Column("labels", "n", title="labelled examples in the slice"),
+        Column(number_of_parts(table.by, table.metric, measure), "n"),
+        Column("all at once", "n", title="interval that holds for all slices of the table together"),
+    )
+    ordered = lowest_first(table)
+    vague = [part for _, part in ordered if not part.tells]
+    if len(vague) > MOST_VAGUE:
+        ordered = ordered[: -len(vague)]
+    about = "about " if table.by == BY_TRUTH else ""  # sizes of true classes are estimates
+    rows = list[Sequence[Cell]]()
+    for name, part in ordered[:most]:
+        labels: Cell = thousands(part.n)
+        if not part.tells:
+            labels = thousands(part.n), f"of about {thousands(labels_to_tell(part))}"
+        together = stated_together(part, own).interval
+        rows.append((name, f"{about}{thousands(part.size)}", labels, _number_cell(part, own), together))
+    greyed = [not part.tells for _, part in ordered[:most]]
+    if len(vague) > MOST_VAGUE:
+        size, num = (thousands(sum(getattr(part, name) for part in vague)) for name in ("size", "n"))
+        rows.append((f"{thousands(len(vague))} {'others' if ordered else 'in all'}", size, num, (TOO_FEW, ""), ""))
+        greyed.append(True)
+    return Table(columns, rows, greyed), max(len(ordered) - most, 0)
+
+
+def stated_together(part: documents.SliceEstimate | documents.NumberRow, measure: str) -> Stated:
+    """Format a number with the interval that holds for all slices of its table together."""
+    return stated(part.model_copy(update={"low": part.low_together, "high": part.high_together}), measure)
+
+
+def _number_cell(part: documents.StatedEstimate, measure: str) -> Cell:
+    """Return a number and its interval; an interval that says little has no number."""
+    texts = stated(part, measure)
+    return (texts.value if part_tells(part, measure) else TOO_FEW), texts.interval
+
+
+def changed_objects(objects: documents.ChangedObjects) -> str:
+    """Return which objects of chosen examples changed since the model read them, or are gone; empty if none is."""
+    such = f", such as {', '.join(objects.first)}: their labels may be of other examples"
+    return " and ".join(changed_texts(objects)) + such if objects.changed or objects.lost else ""
+
+
+def agreement(noise: documents.LabelNoise) -> str:
+    """Return how far annotators agree beyond chance, of all and of each two."""
+    alpha = "not defined" if noise.alpha is None else f"{noise.alpha:.2f}"
+    kappas = [f"{own.kappa:.2f} of {own.first} and {own.second}" for own in noise.pairs if own.kappa is not None]
+    return f"Krippendorff's alpha {alpha}" + (f"; Cohen's kappa {few(kappas, most=3)}" if kappas else "")

@@ -18,10 +18,8 @@ from opacc_ray.audit.label_budget import WidthCourse
 from opacc_ray.errors import counted
 from opacc_ray.estimation.intervals import Value, clipped
 from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.report.facts import digits_for, ends, in_percent, intervals_of, number, percent, stated, thousands
-from opacc_ray.report.facts import points as points_text
+from opacc_ray.report import facts
 from opacc_ray.report.report_documents import RunReport
-from opacc_ray.report.sentences import TOO_FEW, lowest_first, measure_of, part_tells, slices_title, whole_pool
 from opacc_ray.runs.estimate_documents import SliceTable, StatedEstimate
 from opacc_ray.slices import BY_PREDICTION
 from opacc_ray.svg import (
@@ -93,11 +91,11 @@ def intervals(report: RunReport, width: float) -> Markup:
     """Draw the interval of an audit above the other ones."""
     estimate = report.estimate
     assert estimate is not None
-    digits, verdict = digits_for(estimate.low, estimate.high), report.verdict
+    digits, verdict = facts.digits_for(estimate.low, estimate.high), report.verdict
     goal = verdict.goal if verdict and verdict.metric == ACCURACY else None
     rows = []
-    for item in intervals_of(estimate):
-        name, note = f"{item.name[:1].upper()}{item.name[1:]}", ends(item.low, item.high, report.measure, digits)
+    for item in facts.intervals_of(estimate):
+        name, note = f"{item.name[:1].upper()}{item.name[1:]}", facts.ends(item.low, item.high, report.measure, digits)
         rows.append(Row(name, item.low, item.value, item.high, item.kind, note=note, limit=goal))
     description = "; ".join(f"{row.name}: {row.note}" for row in rows)
     title = "The interval of this audit and others"
@@ -172,7 +170,7 @@ def enclosing_ticks(known: Sequence[float], most: int) -> list[float]:
 
 def tick_labels(marks: Sequence[float], measure: str) -> list[str]:
     """Format the numbers of an axis, with enough decimals to differ."""
-    if not in_percent(measure):
+    if not facts.in_percent(measure):
         return [f"{mark:.{decimals(marks)}f}" for mark in marks]
     digits = decimals([100 * mark for mark in marks])
     return [f"{100 * mark:.{digits}f} %" for mark in marks]
@@ -224,7 +222,12 @@ def label_axes(width: float, most: int, marks: Sequence[float], labels: Sequence
     """Return axes over numbers of labels, from 0 to at least ``most``."""
     along = ticks(0, most, 7 if width == WIDE else 5)
     return axes(
-        (width, LINE_HEIGHT), (along[0], along[-1]), [(mark, thousands(mark)) for mark in along], marks, labels, name
+        (width, LINE_HEIGHT),
+        (along[0], along[-1]),
+        [(mark, facts.thousands(mark)) for mark in along],
+        marks,
+        labels,
+        name,
     )
 
 
@@ -252,7 +255,7 @@ def course(report: RunReport, width: float) -> Markup:
         parts.append(whisker((lows[0][0] + 10, lows[0][1]), (highs[0][0] + 10, highs[0][1]), "bar any", 4))
     parts += trend([(x(point.labels), point) for point in points], y, 5)
     description = "; ".join(
-        f"after round {point.round}, {labels_text(point.labels)}: {', '.join(stated(point, measure))}"
+        f"after round {point.round}, {labels_text(point.labels)}: {', '.join(facts.stated(point, measure))}"
         for point in points
     )
     title = "The estimate against the labels used"
@@ -279,8 +282,8 @@ def reliability(report: RunReport, width: float) -> Markup:
         parts.append(whisker((here, y(item.accuracy_low or 0)), (here, y(item.accuracy_high or 0)), "bar own", 4))
         parts.append(dot(here, y(item.accuracy or 0), 3 + 5 * (item.pool / largest) ** 0.5, "mark own"))
     description = "; ".join(
-        f"confidence {percent(item.confidence)}: accuracy {percent(item.accuracy or 0)}, "
-        f"{ends(item.accuracy_low or 0, item.accuracy_high or 0)}, {labels_text(item.labels)}"
+        f"confidence {facts.percent(item.confidence)}: accuracy {facts.percent(item.accuracy or 0)}, "
+        f"{facts.ends(item.accuracy_low or 0, item.accuracy_high or 0)}, {labels_text(item.labels)}"
         for item in bins
     )
     return figure(name_at("reliability", width), "Accuracy against confidence", description, size, parts)
@@ -333,8 +336,8 @@ def widths(found: WidthCourse, width: float) -> Markup:
         parts.append(path([(x(p.labels), y(p.half_width)) for p in points], "trend"))
     parts += [dot(x(p.labels), y(p.half_width), 5, "mark own") for p in points if p.seen]
     description = "; ".join(
-        f"{'with' if p.seen else 'forecast with'} {counted(p.labels, 'label')}: {points_text(p.half_width, 2)}, "
-        f"at random {points_text(p.srs_half_width, 2)}"
+        f"{'with' if p.seen else 'forecast with'} {counted(p.labels, 'label')}: {facts.points(p.half_width, 2)}, "
+        f"at random {facts.points(p.srs_half_width, 2)}"
         for p in points
     )
     title = "Half the width of the interval against labels"
@@ -354,11 +357,11 @@ def part_rows(
     limit, rows = None if whole is None else clipped(whole), []
     for name, part in parts:
         belief = (expected or {}).get(name)
-        if part_tells(part):
+        if facts.part_tells(part):
             note = labels_text(part.n)
             rows.append(Row(name, part.low, clipped(part), part.high, "own", belief, note, limit))
         else:
-            rows.append(Row(name, None, None, None, "own", belief, TOO_FEW, limit))
+            rows.append(Row(name, None, None, None, "own", belief, facts.TOO_FEW, limit))
     return rows
 
 
@@ -366,10 +369,12 @@ def part_chart(name: str, title: str, rows: Sequence[Row], measure: str, width: 
     """Draw the numbers of classes or slices as intervals over one axis."""
     texts = []
     for row in rows:
-        expected = "" if row.expected is None else f"expected {number(row.expected, measure)}"
+        expected = "" if row.expected is None else f"expected {facts.number(row.expected, measure)}"
         found = row.note
         if row.value is not None:
-            found = f"{number(row.value, measure)} ({ends(row.low or 0, row.high or 0, measure)}, {row.note})"
+            found = (
+                f"{facts.number(row.value, measure)} ({facts.ends(row.low or 0, row.high or 0, measure)}, {row.note})"
+            )
         texts.append(f"{row.name}: {', found '.join(filter(None, (expected, found)))}")
     return interval_chart(name, title, "; ".join(texts), rows, width, measure)
 
@@ -387,12 +392,12 @@ def slice_figure(report: RunReport, table: SliceTable, name: str) -> Markup | No
 
     ``name`` is unique on the page. Predicted classes have the accuracy that the confidence predicts, as a diamond.
     """
-    ordered = lowest_first(table)
+    ordered = facts.lowest_first(table)
     if report.estimate is None or not any(part.tells for _, part in ordered):
         return None
     expected = None
     if table.by == BY_PREDICTION and report.reliability:
         expected = {item.name: 1 - item.expected for item in report.reliability.classes}
-    rows = part_rows(ordered[:MOST_PARTS], whole_pool(report.estimate, table.metric), expected)
-    measure = measure_of(table.metric, report.measure)
-    return both_widths(partial(part_chart, name, slices_title(table, report.measure), rows, measure))
+    rows = part_rows(ordered[:MOST_PARTS], facts.stated_number(report.estimate, table.metric), expected)
+    measure = facts.measure_of(table.metric, report.measure)
+    return both_widths(partial(part_chart, name, facts.slices_title(table, report.measure), rows, measure))

@@ -15,45 +15,17 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
+from opacc_ray.errors import counted
 from opacc_ray.estimation.intervals import clipped
 from opacc_ray.metrics.metric import ACCURACY, FEWEST, WIDEST
 from opacc_ray.registry import Registry
-from opacc_ray.report import sentences
-from opacc_ray.report.facts import (
-    Cell,
-    Column,
-    Stated,
-    Table,
-    digits_for,
-    ends,
-    interval_table,
-    is_share,
-    level_text,
-    noun,
-    percent,
-    round_table,
-    sentence,
-    stated,
-    stopped,
-    thousands,
-)
+from opacc_ray.report import decision, facts
+from opacc_ray.report.facts import Cell, Column, Table
 from opacc_ray.report.figures import MOST_PARTS, expected_figure, figures_of, slice_figure
 from opacc_ray.report.gallery import Picture, Pictures
 from opacc_ray.report.report_documents import ConfusionCell, Gallery, RunReport
-from opacc_ray.report.sentences import (
-    CONFIDENCE,
-    TOO_FEW,
-    if_predicted_text,
-    judge_table,
-    measure_of,
-    metric_name,
-    metric_table,
-    slice_table,
-    slices_title,
-    stated_number,
-    whole_pool,
-)
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable
+from opacc_ray.runs.run_documents import HistorySource
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 from opacc_ray.svg import shortened_to
 
@@ -161,9 +133,14 @@ def _compiled(text: str) -> Any:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_unbroken
     )
     environment.loader = FunctionLoader(_shared)
-    environment.filters |= {"short": shortened_to, "sentence": sentence, "stopped": stopped, "prose": _prose}
-    environment.globals.update(table=html_table, heat_map=heat_map, percent=percent)
-    environment.globals.update(thousands=thousands, level_text=level_text)
+    environment.filters |= {
+        "short": shortened_to,
+        "sentence": facts.sentence,
+        "stopped": facts.stopped,
+        "prose": _prose,
+    }
+    environment.globals.update(table=html_table, heat_map=heat_map, percent=facts.percent)
+    environment.globals.update(thousands=facts.thousands, level_text=facts.level_text)
     return environment.from_string(text)
 
 
@@ -204,56 +181,73 @@ SECTIONS = Registry("sections")
 
 def page(report: RunReport, pictures: Pictures) -> str:
     """Return the HTML of a report."""
-    estimate = report.estimate
-    pairs = pairs_of(report.gallery)
+    pairs, tables = pairs_of(report.gallery), part_tables(report)
+    only = Markup(".wall:has(#pair-{0}:checked) li:not(.pair-{0}) {{ display: none; }}")  # once that pair is chosen
     return template("page.html").render(
         report=report,
-        stated=estimate,
-        result=_result_of(estimate) if estimate else None,
-        level=level_text(estimate.level) if estimate else "",
-        previous=sentences.previous(report),
+        stated=report.estimate,
+        facts=facts,
         marks=MARKS,
-        notes=" ".join(map(sentence, estimate.notes)) if estimate else "",
+        noun=_noun_of(report),
+        accuracy=facts.noun(report.measure),
+        previous=previous(report),
+        history=started_from(report.history),
         claim=_claim(report),
+        if_predicted=_if_predicted(report.estimate) if report.estimate else [],
+        figures=figures_of(report),
+        expected=expected_figure(report) if report.estimate is None else None,
+        tables=_tables(report),
+        matrix=_matrix(report),
+        slices=[_part_section(report, table, f"slices-{place}") for place, table in enumerate(tables)],
+        level_together=facts.level_text(tables[0].level_together) if tables else "",
+        most_parts=MOST_PARTS,
+        too_few=f"“{facts.TOO_FEW.capitalize()}” marks fewer than {FEWEST} labels, "
+        f"or an interval wider than {200 * WIDEST:g} points.",
         pictures=pictures,
         has_pictures=any(isinstance(found, Picture) for found in pictures.values()),
-        figures=figures_of(report),
-        matrix=_matrix(report),
-        confusions=_confusions(report),
-        gallery=_gallery_table(report),
         pairs=pairs,
-        excluded=Table(
-            (Column("excluded example", "code"), Column("reason")),
-            [(shortened_to(item.id, 100), item.reason) for item in report.excluded],
-        ),
-        rounds=round_table(report.rounds),
-        draws=_draw_table(report),
+        at_random=all(item.method == "srs" for item in report.rounds),
+        titles=list({item.method: item for item in report.drawn}.values()),
         origin=origin_of(report),
         spec=yaml.safe_dump(report.header.spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
-        style=Markup("\n").join([style(), *(_only(place) for place in range(len(pairs)))]),
+        style=Markup("\n").join([style(), *map(only.format, range(len(pairs)))]),
         sections=[(name, SECTIONS[name].TITLE, SECTIONS[name].html(own)) for name, own in report.sections.items()],
-        noun=_noun_of(report),
-        accuracy=noun(report.measure),
-        share_of_examples=is_share(report.measure),
-        history=sentences.started_from(report.history),
-        **_asked(report),
-        **_numbers(report),
     )
 
 
 def _noun_of(report: RunReport) -> str:
     """Return the name of the number that a report begins with."""
     lead = report.estimate.lead if report.estimate else ACCURACY
-    return noun(report.measure) if lead == ACCURACY else metric_name(lead)
-
-
-def _result_of(estimate: AccuracyEstimate) -> Stated:
-    """Return the number that a report begins with."""
-    return stated(stated_number(estimate, estimate.lead) or estimate, measure_of(estimate.lead, estimate.measure))
+    return facts.noun(report.measure) if lead == ACCURACY else facts.metric_name(lead)
 
 
 MARKS = {"ok": ("✓", "sound"), "warning": ("!", "with a reservation"), "failed": ("✗", "not sound")}
 """Sign and meaning of the state of a check."""
+
+
+def previous(report: RunReport) -> str:
+    """Return the result of the audit before; empty if there is none."""
+    before = report.previous
+    if before is None:
+        return ""
+    model = "the same model" if before.same_model else "another model"
+    when = f" of {before.created[:10]}" if before.created else ""
+    texts = facts.stated(before, report.measure)
+    return f"The last audit{when}, of {model}: {texts.value} ({texts.interval})."
+
+
+def started_from(sources: Sequence[HistorySource] | None) -> str | None:
+    """Return what a run used before its first label; None if it asked for nothing."""
+    if sources is None:
+        return None
+    if not sources:
+        return "It was to start from earlier audits of the same weights, and found none with labels."
+    known = []
+    for source in sources:
+        kind = "reference" if source.kind == "reference" else "audit"
+        labels = f"{counted(source.examples, 'label')} from the {kind} {source.uri}"
+        known.append(f"the column {source.column} of the pool" if source.column else labels)
+    return f"Used before the first label: {'; '.join(known)}. The interval does not rely on it."
 
 
 def pairs_of(gallery: Gallery | None) -> list[tuple[str, str, int]]:
@@ -263,62 +257,26 @@ def pairs_of(gallery: Gallery | None) -> list[tuple[str, str, int]]:
     return [(*pair, count) for pair, count in counts.most_common(MOST_PAIRS)] if len(counts) > 1 else []
 
 
-def _only(place: int) -> Markup:
-    """Return the rule that shows the mistakes of one pair alone once it is chosen."""
-    return Markup(".wall:has(#pair-{0}:checked) li:not(.pair-{0}) {{ display: none; }}").format(place)
-
-
-def _asked(report: RunReport) -> dict[str, Any]:
-    """Return what was asked for, and how."""
-    estimate = report.estimate
-    sequence, noise = (estimate.sequence, estimate.label_noise) if estimate else (None, None)
-    digits = digits_for(estimate.low, estimate.high) if estimate else 1
-    return {
-        "any_time": ends(sequence.low, sequence.high, report.measure, digits) if sequence else "",
-        "noise": ends(noise.low, noise.high, report.measure, digits) if noise else "",
-        "titles": list({item.method: item for item in report.drawn}.values()),
-        "at_random": all(item.method == "srs" for item in report.rounds),
-        "anytime": any(item.anytime_low is not None for item in report.course),
-        "tighter": estimate and sequence and (sequence.low > estimate.low or sequence.high < estimate.high),
-    }
-
-
-def _numbers(report: RunReport) -> dict[str, Any]:
-    """Return the numbers besides the result: metrics, classes and slices."""
-    estimate, tables = report.estimate, part_tables(report)
-    return {
-        "metrics": metric_table(estimate) if estimate else None,
-        "if_predicted": _if_predicted(estimate) if estimate else [],
-        "judges": judge_table(estimate.judges) if estimate and estimate.judges else None,
-        "slices": [_part_section(report, table, f"slices-{place}") for place, table in enumerate(tables)],
-        "level_together": level_text(tables[0].level_together) if tables else "",
-        "expected": expected_figure(report) if estimate is None else None,
-        "most_parts": MOST_PARTS,
-        "too_few": f"“{TOO_FEW.capitalize()}” marks fewer than {FEWEST} labels, "
-        f"or an interval wider than {200 * WIDEST:g} points.",
-    }
-
-
 def part_tables(report: RunReport) -> list[SliceTable]:
     """Return the tables of slices and classes, each once; bins of confidence have a figure of their own."""
     known = [*(report.estimate.by_slice if report.estimate else ()), *report.tables]
-    return [*{(table.metric, table.by): table for table in known if table.by != CONFIDENCE}.values()]
+    return [*{(table.metric, table.by): table for table in known if table.by != facts.CONFIDENCE}.values()]
 
 
 def _if_predicted(estimate: AccuracyEstimate) -> list[str]:
     """Return the second statements on metrics of rare classes."""
-    return list(filter(None, (if_predicted_text(name, own) for name, own in estimate.metrics.items())))
+    return list(filter(None, (facts.if_predicted_text(name, own) for name, own in estimate.metrics.items())))
 
 
 def _part_section(report: RunReport, table: SliceTable, name: str) -> dict[str, Any]:
     """Return title, figure and rows of a table of slices or classes."""
-    rows, more = slice_table(table, report.measure, MOST_ROWS)
+    rows, more = facts.slice_table(table, report.measure, MOST_ROWS)
     num = sum(part.tells for part in table.slices.values())
     return {
         "id": name,
-        "title": slices_title(table, report.measure),
+        "title": facts.slices_title(table, report.measure),
         "figure": slice_figure(report, table, name),
-        "has_whole": report.estimate is not None and whole_pool(report.estimate, table.metric) is not None,
+        "has_whole": report.estimate is not None and facts.stated_number(report.estimate, table.metric) is not None,
         "has_expected": table.by == BY_PREDICTION and report.reliability is not None,
         "rows": rows,
         "more": more,
@@ -327,58 +285,68 @@ def _part_section(report: RunReport, table: SliceTable, name: str) -> dict[str, 
     }
 
 
-def _claim(report: RunReport) -> list[str]:
-    """Return how the model's confidence compares with its accuracy."""
-    if report.reliability is None or report.estimate is None:
-        return []
-    guessed = sentences.guessed(report.reliability, report.estimate)
-    return [sentences.claim(report.reliability, report.estimate), *([guessed] if guessed else [])]
+def _claim(report: RunReport) -> str:
+    """Return how the model's confidence, and what a labelled reference predicts, compare with the accuracy."""
+    reliability, estimate = report.reliability, report.estimate
+    if reliability is None or estimate is None:
+        return ""
+    claim = decision.claim(reliability, estimate)
+    if len(reliability.without_labels) < 2:
+        return claim
+    guesses = ", ".join(f"{facts.percent(value)} ({name})" for name, value in reliability.without_labels.items())
+    return (
+        f"{claim} Without labels of the pool, the confidence and the labelled reference predict {guesses}. Such a "
+        f"prediction has no error bound; the labels give {facts.percent(estimate.low)} to "
+        f"{facts.percent(estimate.high)}."
+    )
 
 
 # -- tables ----------------------------------------------------------------------------------------------
 
 
-def _confusions(report: RunReport) -> Table | None:
-    wrong = [cell for cell in report.confusion or [] if cell.true != cell.predicted][:MOST_CONFUSIONS]
+def _tables(report: RunReport) -> dict[str, Table | None]:
+    """Return the tables of the page by name."""
+    estimate = report.estimate
     error = Column("standard error", "n", optional=True)
     columns = Column("true class"), Column("predicted"), Column("of the pool", "n"), error, Column("labels", "n")
-    rows = []
-    for cell in wrong:
-        error_text = percent(cell.standard_error) if cell.labels > 1 else "–"
-        rows.append((cell.true, cell.predicted, percent(cell.share), error_text, str(cell.labels)))
-    return Table(columns, rows) if rows else None
+    rows = list[tuple[str, ...]]()
+    for cell in [cell for cell in report.confusion or [] if cell.true != cell.predicted][:MOST_CONFUSIONS]:
+        error_text = facts.percent(cell.standard_error) if cell.labels > 1 else "–"
+        rows.append((cell.true, cell.predicted, facts.percent(cell.share), error_text, str(cell.labels)))
+    draws = []
+    for item in report.drawn:
+        parameters = " ".join(f"{name}={text}" for name, text in item.parameters.items())
+        draws.append((str(item.round), item.method, str(item.seed), parameters))
+    excluded = [(shortened_to(item.id, 100), item.reason) for item in report.excluded]
+    return {
+        "metrics": facts.metric_table(estimate) if estimate else None,
+        "judges": facts.judge_table(estimate.judges) if estimate and estimate.judges else None,
+        "confusions": Table(columns, rows) if rows else None,
+        "mistakes": _mistakes(report),
+        "excluded": Table((Column("excluded example", "code"), Column("reason")), excluded),
+        "rounds": facts.round_table(report.rounds),
+        "draws": Table((Column("round"), Column("method"), Column("seed", "n"), Column("parameters", "code")), draws),
+    }
 
 
-def _gallery_table(report: RunReport) -> Table:
+def _mistakes(report: RunReport) -> Table:
     """Return the mispredicted examples without pictures."""
-    shares = is_share(report.measure)
     examples = report.gallery.examples if report.gallery else []
-    last_columns = [Column("confidence" if shares else "score", "n")]
-    if shares and all(item.confidence is None for item in examples):
-        last_columns = []
-    shown = list(dict.fromkeys(name for item in examples for name in item.shown))
-    said = ["prediction"] if any(item.prediction for item in examples) else []
-    columns = (
-        Column("example", "code"),
-        *(Column(name, "text") for name in shown),
-        *map(Column, [*said, "label"]),
-        *last_columns,
-    )
+    is_share = facts.is_share(report.measure)
+    names = list(dict.fromkeys(name for item in examples for name in item.shown))
+    columns = [Column("example", "code"), *(Column(name, "text") for name in names)]
+    if has_prediction := any(item.prediction for item in examples):
+        columns.append(Column("prediction"))
+    columns.append(Column("label"))
+    if not is_share or not all(item.confidence is None for item in examples):
+        columns.append(Column("confidence" if is_share else "score", "n"))
     rows = []
     for item in examples:
-        last = percent(item.outcome) if not shares else "–" if item.confidence is None else percent(item.confidence)
-        texts = [*(item.shown.get(name, "") for name in shown), *([item.prediction] if said else []), item.label]
-        cells = shortened_to(item.id, 80), *(shortened_to(text, 120) for text in texts), last
-        rows.append(cells[: len(columns)])
-    return Table(list(columns), rows)
-
-
-def _draw_table(report: RunReport) -> Table:
-    columns = Column("round"), Column("method"), Column("seed", "n"), Column("parameters", "code")
-    rows = []
-    for item in report.drawn:
-        parameters = [f"{name}={text}" for name, text in item.parameters.items()]
-        rows.append((str(item.round), item.method, str(item.seed), " ".join(parameters)))
+        texts = [item.shown.get(name, "") for name in names]
+        texts += [*([item.prediction] if has_prediction else []), item.label]
+        last = item.confidence if is_share else item.outcome
+        cells = [shortened_to(item.id, 80), *(shortened_to(text, 120) for text in texts)]
+        rows.append([*cells, "–" if last is None else facts.percent(last)][: len(columns)])
     return Table(columns, rows)
 
 
@@ -402,7 +370,7 @@ def _matrix(report: RunReport) -> dict[str, Any] | None:
         if cell is None:
             return {"kind": "", "weight": 0.0, "text": "·"}
         kind = "right" if cell.true == cell.predicted else "wrong"
-        return {"kind": kind, "weight": max(cell.share, 0) / largest[kind], "text": percent(cell.share)}
+        return {"kind": kind, "weight": max(cell.share, 0) / largest[kind], "text": facts.percent(cell.share)}
 
     return {"names": names, "rows": [(true, [shown(known.get((true, name))) for name in names]) for true in names]}
 
@@ -442,7 +410,7 @@ def summary(report: RunReport) -> str:
     estimate = report.estimate
     lines = [f"## {escaped(report.name)}: operational {escaped(_noun_of(report))}", "", *_decision(report)]
     lines += _result(report, estimate) if estimate else []
-    known = sentences.started_from(report.history)
+    known = started_from(report.history)
     lines += ["", escaped(known)] if known else []
     run = " ".join(report.run.split()).replace("`", "'")
     model = f"weights `{report.header.model.sha256 or UNKNOWN}`, code `{report.header.code_digest or 'none'}`"
@@ -459,10 +427,10 @@ def _decision(report: RunReport) -> list[str]:
     verdict = report.verdict
     lines = [f"**{escaped(verdict.heading)}.** {escaped(verdict.detail)}", ""] if verdict else []
     lines += [f"**{escaped(report.answer)}**", ""]
-    lines += [escaped(sentences.previous(report)), ""] if report.previous else []
+    lines += [escaped(previous(report)), ""] if report.previous else []
     notes = report.estimate.notes if report.estimate else []
-    lines += [f"> {escaped(sentence(text))}\n" for text in notes]
-    lines += [f"> **Warning:** {escaped(sentence(text))}\n" for text in report.warnings]
+    lines += [f"> {escaped(facts.sentence(text))}\n" for text in notes]
+    lines += [f"> **Warning:** {escaped(facts.sentence(text))}\n" for text in report.warnings]
     lines += [f"- {MARKS[item.state][0]} **{item.name}**: {markdown_prose(item.text)}" for item in report.checks]
     if report.next:
         command = " ".join(report.next.command.split()).replace("`", "'")
@@ -476,16 +444,16 @@ def _decision(report: RunReport) -> list[str]:
 
 
 def _result(report: RunReport, estimate: AccuracyEstimate) -> list[str]:
-    lines = [*markdown_table(interval_table(estimate)), ""]
+    lines = [*markdown_table(facts.interval_table(estimate)), ""]
     lines += [report.worth, ""] if report.worth else []
-    metrics = metric_table(estimate)
+    metrics = facts.metric_table(estimate)
     if metrics:
         lines += [*markdown_table(metrics), "", *(f"{escaped(text)}\n" for text in _if_predicted(estimate))]
-    lines += [*markdown_table(judge_table(estimate.judges)), ""] if estimate.judges else []
+    lines += [*markdown_table(facts.judge_table(estimate.judges)), ""] if estimate.judges else []
     for table in part_tables(report):
-        rows, more = slice_table(table, report.measure, SUMMARY_ROWS)
+        rows, more = facts.slice_table(table, report.measure, SUMMARY_ROWS)
         what = "classes" if table.by in (BY_PREDICTION, BY_TRUTH) else "slices"
-        lines += _rows(slices_title(table, report.measure), rows, more, what)
+        lines += _rows(facts.slices_title(table, report.measure), rows, more, what)
     return lines
 
 
@@ -503,11 +471,11 @@ def model_index(report: RunReport, stated: AccuracyEstimate) -> dict[str, object
     spec = report.header.spec
     is_pictures = spec.pool.format == "images" and spec.model.task == "classification"
     kind = "image-classification" if is_pictures else "other"
-    basis = f"{level_text(stated.level)} interval {stated.low:.4f} to {stated.high:.4f}, {stated.n} labels"
+    basis = f"{facts.level_text(stated.level)} interval {stated.low:.4f} to {stated.high:.4f}, {stated.n} labels"
     basis += f"; allows for {' and '.join(stated.allows_for)}" if stated.allows_for else ""
     metric = {
         "type": "accuracy" if report.measure == "accuracy" else "score",
-        "name": f"Operational {noun(report.measure)} ({basis})",
+        "name": f"Operational {facts.noun(report.measure)} ({basis})",
         "value": round(clipped(stated), 4),
         "verified": False,
     }

@@ -25,27 +25,11 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_
 from opacc_ray.labels.shown_rows import Shown, read_shown
 from opacc_ray.lake.store import write_files
 from opacc_ray.metrics.metric import ACCURACY, Metric
-from opacc_ray.report import sentences
-from opacc_ray.report.decision import decided
-from opacc_ray.report.facts import ends, is_share
+from opacc_ray.report import decision, facts
+from opacc_ray.report import report_documents as documents
 from opacc_ray.report.gallery import Pictures, pictures_of
 from opacc_ray.report.page import SECTIONS, page, summary
-from opacc_ray.report.report_documents import (
-    ClassFailures,
-    Conclusion,
-    ConfidenceBin,
-    ConfusionCell,
-    CoursePoint,
-    DrawnBy,
-    ExcludedExample,
-    Gallery,
-    LabelledValue,
-    Misprediction,
-    Reliability,
-    RunReport,
-    WrittenReport,
-)
-from opacc_ray.report.sentences import CONFIDENCE
+from opacc_ray.report.report_documents import RunReport, WrittenReport
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares, SliceEstimate, SliceTable
 from opacc_ray.runs.identity import versions
@@ -88,8 +72,8 @@ def tables_of(
     if predictions:
         labelled = np.concatenate([item.known.index for item in known])
         edges = _edges(predictions.confidence[labelled], predictions.confidence)
-        slicings[CONFIDENCE] = Slicing(_bin_names(edges), _codes(predictions.confidence, edges))
-        by.append(CONFIDENCE)
+        slicings[facts.CONFIDENCE] = Slicing(_bin_names(edges), _codes(predictions.confidence, edges))
+        by.append(facts.CONFIDENCE)
     with open_for_estimates(run, [item.known for item in known]) as view:
         numbers = run_numbers(run, rounds, known, view, slicings)
         return [numbers.table(Metric(ACCURACY), name, level) for name in by], edges
@@ -97,14 +81,14 @@ def tables_of(
 
 def reliability_of(
     run: Run, predictions: PoolPredictions, tables: Sequence[SliceTable], edges: NDArray[np.float64]
-) -> Reliability:
+) -> documents.Reliability:
     """Compare the model's confidence with the labels; without labels, return the confidence alone."""
     known = {table.by: table for table in tables}
     confidence = predictions.confidence
-    return Reliability(
+    return documents.Reliability(
         mean_confidence=float(confidence.mean()),
         without_labels=label_free_accuracy(confidence, *_of_reference(run)),
-        bins=_bins(confidence, edges, known[CONFIDENCE]) if known else [],
+        bins=_bins(confidence, edges, known[facts.CONFIDENCE]) if known else [],
         classes=_classes(run, predictions, known[BY_PREDICTION].slices if known else {}),
         histogram=np.histogram(confidence, bins=20, range=(0, 1))[0].tolist(),
     )
@@ -119,25 +103,25 @@ def _of_reference(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]] |
     return () if pool.confidence is None else (np.clip(pool.confidence.astype(np.float64), 0, 1), 1 - failure)
 
 
-def _bins(confidence: NDArray[np.float64], edges: NDArray[np.float64], table: SliceTable) -> list[ConfidenceBin]:
+def _bins(
+    confidence: NDArray[np.float64], edges: NDArray[np.float64], table: SliceTable
+) -> list[documents.ConfidenceBin]:
     codes = _codes(confidence, edges)
-    total = np.bincount(codes, weights=confidence, minlength=len(edges) - 1)
-    found = []
-    for b, part in enumerate(table.slices.values()):
-        if part.size:
-            found.append(
-                ConfidenceBin(
-                    low=float(edges[b]),
-                    high=float(edges[b + 1]),
-                    pool=part.size,
-                    confidence=min(float(total[b] / part.size), 1.0),
-                    labels=part.n,
-                    accuracy=part.value if part.n else None,
-                    accuracy_low=part.low if part.n else None,
-                    accuracy_high=part.high if part.n else None,
-                )
-            )
-    return found
+    total = np.bincount(codes, weights=confidence, minlength=len(edges) - 1).tolist()
+    return [
+        documents.ConfidenceBin(
+            low=low,
+            high=high,
+            pool=part.size,
+            confidence=min(mass / part.size, 1.0),
+            labels=part.n,
+            accuracy=part.value if part.n else None,
+            accuracy_low=part.low if part.n else None,
+            accuracy_high=part.high if part.n else None,
+        )
+        for (low, high), mass, part in zip(pairwise(edges.tolist()), total, table.slices.values(), strict=True)
+        if part.size
+    ]
 
 
 def _codes(confidence: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int32]:
@@ -149,7 +133,7 @@ def _bin_names(edges: NDArray[np.float64]) -> tuple[str, ...]:
     """Return the bins as percentages, with enough decimals to differ."""
     names: tuple[str, ...] = ()
     for digits in range(7):
-        names = tuple(f"{ends(low, high, digits=digits)} %" for low, high in pairwise(edges.tolist()))
+        names = tuple(f"{facts.ends(low, high, digits=digits)} %" for low, high in pairwise(edges.tolist()))
         if len(set(names)) == len(names):
             break
     return names
@@ -166,16 +150,17 @@ def _edges(labelled: NDArray[np.float64], confidence: NDArray[np.float64]) -> ND
     return np.concatenate([[least], inner[(inner > least) & (inner < largest)], [largest]])
 
 
-def _classes(run: Run, predictions: PoolPredictions, by_prediction: Mapping[str, SliceEstimate]) -> list[ClassFailures]:
+def _classes(
+    run: Run, predictions: PoolPredictions, by_prediction: Mapping[str, SliceEstimate]
+) -> list[documents.ClassFailures]:
     pool = np.bincount(predictions.prediction)
     doubt = np.bincount(predictions.prediction, weights=1 - predictions.confidence)
     found = []
     for c in sorted(np.flatnonzero(pool).tolist(), key=lambda c: (-doubt[c], c)):
         name = run.spec.model.name_of(c)
-        own = by_prediction.get(name)
-        own = own if own and own.n else None
+        own = part if (part := by_prediction.get(name)) and part.n else None
         found.append(
-            ClassFailures(
+            documents.ClassFailures(
                 name=name,
                 pool=int(pool[c]),
                 expected=float(np.clip(doubt[c] / pool[c], 0, 1)),
@@ -228,7 +213,10 @@ def gather(
     rounds = read_rounds(run)
     missing, known = sum(len(item.missing) for item in rounds), having_labels(rounds)
     stated = _stated(run, least, level, keep=keep) if known else None
-    predictions, shares = read_predictions(run), is_share(rounds[0].measure)  # else a confidence is no forecast of it
+    predictions, shares = (
+        read_predictions(run),
+        facts.is_share(rounds[0].measure),
+    )  # else a confidence is no forecast of it
     tables, edges = list[SliceTable](), np.empty(0)
     if known and run.spec.model.task == "classification":
         tables, edges = tables_of(run, rounds, known, predictions, level)
@@ -239,8 +227,8 @@ def gather(
         name=run.spec.name,
         measure=rounds[0].measure,
         state="without labels" if not known else "partial" if missing else "complete",
-        answer=sentences.answer(stated, index.num_examples, rounds),
-        worth=sentences.worth(stated) if stated else None,
+        answer=decision.answer(stated, index.num_examples, rounds),
+        worth=decision.worth(stated) if stated else None,
         waits_for=counted(missing, "label") if missing else None,
         warnings=stated.warnings if stated else sanity.warnings_of(run, ()),
         pool_size=index.num_examples,
@@ -255,14 +243,14 @@ def gather(
         reliability=reliability_of(run, predictions, tables, edges) if predictions and shares else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=gallery,
-        excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
+        excluded=[documents.ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
         num_excluded=len(index.bad),
         sections={name: own.to_dict() for name in SECTIONS if (own := SECTIONS[name].read(run))},
         header=run.header,
         attempts=attempts_of(run),
         made_with=versions()["opacc_ray"],
     )
-    return decided(run, report, least), pictures
+    return decision.decided(run, report, least), pictures
 
 
 def _stated(run: Run, goal: Least | None, level: float, *, keep: bool) -> AccuracyEstimate:
@@ -295,10 +283,10 @@ def _states(before: AccuracyEstimate, stated: AccuracyEstimate) -> bool:
     return has_metrics and all(getattr(before, name) == getattr(stated, name) for name in same)
 
 
-def _drawn_by(selection: Selection) -> DrawnBy:
+def _drawn_by(selection: Selection) -> documents.DrawnBy:
     text = find_method(selection.method).__doc__ or selection.method
     title = " ".join(text.strip().split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
-    return DrawnBy(
+    return documents.DrawnBy(
         round=selection.round,
         method=selection.method,
         title=re.sub(rf"^{selection.method}: ", "", title, flags=re.IGNORECASE),
@@ -308,31 +296,35 @@ def _drawn_by(selection: Selection) -> DrawnBy:
     )
 
 
-def _values(known: Sequence[LabelledRound]) -> list[LabelledValue]:
+def _values(known: Sequence[LabelledRound]) -> list[documents.LabelledValue]:
     """Return the labels and predictions of a regression, each example once."""
-    found: dict[str, LabelledValue] = {}
+    found: dict[str, documents.LabelledValue] = {}
     for item in known:
         for id, label, predicted, outcome in zip(item.known.ids, item.truth, item.predicted, item.outcome, strict=True):
-            found[id] = LabelledValue(id=id, label=float(label), prediction=float(predicted), outcome=float(outcome))
+            found[id] = documents.LabelledValue(
+                id=id, label=float(label), prediction=float(predicted), outcome=float(outcome)
+            )
     return list(found.values())[:SHOWN_VALUES]
 
 
-def _cells(confusion: ConfusionShares) -> list[ConfusionCell]:
+def _cells(confusion: ConfusionShares) -> list[documents.ConfusionCell]:
     """Return the cells that hold a label: with many classes most are empty."""
-    found, names = [], confusion.classes
-    rows = zip(names, confusion.share, confusion.standard_error, confusion.num, strict=True)
-    for true, shares, errors, nums in rows:
-        for predicted, share, error, num in zip(names, shares, errors, nums, strict=True):
-            if num:
-                cell = ConfusionCell(true=true, predicted=predicted, share=share, standard_error=error, labels=num)
-                found.append(cell)
-    return sorted(found, key=lambda cell: (-cell.share, cell.true, cell.predicted))
+    names, cells = confusion.classes, []
+    for i, j in np.argwhere(confusion.num).tolist():
+        cell = {"share": confusion.share[i][j], "standard_error": confusion.standard_error[i][j]}
+        cells.append(documents.ConfusionCell(true=names[i], predicted=names[j], labels=confusion.num[i][j], **cell))
+    return sorted(cells, key=lambda cell: (-cell.share, cell.true, cell.predicted))
 
 
-def _gallery(run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions | None) -> tuple[Gallery, Pictures]:
+def _gallery(
+    run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions | None
+) -> tuple[documents.Gallery, Pictures]:
     """Return the mispredicted examples with their rows, or the reason where there is no picture; and the pictures."""
     wrong = mispredictions(known, predictions)
-    pictures, rows = pictures_of(run, wrong.examples), _rows_of(run, wrong)
+    pictures, rows = pictures_of(run, wrong.examples), dict[str, Shown]()
+    rounds = {item.round for item in wrong.examples}
+    with suppress(OpaccError):  # the pool cannot be read any more
+        rows = read_shown(run, map(run.read_chosen, sorted(rounds)), read_log(run).show)
     notes = {id: found for id, found in pictures.items() if isinstance(found, str)}
     examples = [
         item.model_copy(update={"not_shown": notes.get(item.id), "shown": dict(rows.get(item.id, {}))})
@@ -341,36 +333,26 @@ def _gallery(run: Run, known: Sequence[LabelledRound], predictions: PoolPredicti
     return wrong.model_copy(update={"examples": examples}), pictures
 
 
-def _rows_of(run: Run, gallery: Gallery) -> dict[str, Shown]:
-    """Return what annotators see of the examples of a gallery; nothing if the pool cannot be read any more."""
-    rounds = {item.round for item in gallery.examples}
-    with suppress(OpaccError):
-        return read_shown(run, map(run.read_chosen, sorted(rounds)), read_log(run).show)
-    return {}
-
-
-def _short(text: str) -> str:
-    """Return a number with six digits, and a grade as it is."""
-    return f"{float(text):.6g}" if NUMBER.fullmatch(text) else text
-
-
-def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions | None) -> Gallery:
+def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions | None) -> documents.Gallery:
     """Return the mispredicted examples, each once: highest confidence or lowest score first.
 
     An example is mispredicted if its outcome is below 1; in a regression, if its score is below one half.
     """
     is_score, weight_of = known[0].measure != "accuracy", weights_of(known)
-    found: dict[str, Misprediction] = {}
+    found: dict[str, documents.Misprediction] = {}
     for item in known:
         confidence = predictions.confidence[item.known.index].tolist() if predictions else [None] * len(item.outcome)
         rows = zip(item.known.ids, item.predicted, item.truth, confidence, item.outcome.tolist(), strict=True)
         for id, predicted, truth, confidence_of, outcome in rows:
             if id not in found and outcome < (0.5 if is_score else 1):
-                found[id] = Misprediction(
+                if is_score:  # numbers with six digits, grades as they are
+                    texts = predicted, truth
+                    predicted, truth = (f"{float(text):.6g}" if NUMBER.fullmatch(text) else text for text in texts)
+                found[id] = documents.Misprediction(
                     id=id,
                     round=item.number,
-                    prediction=_short(predicted) if is_score else predicted,
-                    label=_short(truth) if is_score else truth,
+                    prediction=predicted,
+                    label=truth,
                     confidence=confidence_of,
                     outcome=outcome,
                     weight=weight_of.get(id),
@@ -378,10 +360,10 @@ def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions 
                 )
     ordered = sorted(found.values(), key=lambda item: (item.outcome, -(item.confidence or 0.0), item.id))
     order = "lowest scores" if is_score else "highest confidence" if predictions else "by id"
-    return Gallery(total=len(ordered), order=order, examples=ordered[:SHOWN])
+    return documents.Gallery(total=len(ordered), order=order, examples=ordered[:SHOWN])
 
 
-def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[CoursePoint]:
+def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[documents.CoursePoint]:
     """Return the estimate from the labels of the first round, of the first two, and so on.
 
     The interval that is valid at any time counts whole rounds only, so a round that waits for labels has none.
@@ -392,7 +374,7 @@ def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[Co
         found, is_whole = accuracy.estimate(level), not any(item.missing for item in known[:k])
         anytime = confidence_sequence(accuracy.sample, level) if is_whole else None
         points.append(
-            CoursePoint(
+            documents.CoursePoint(
                 round=known[k - 1].number,
                 labels=len(accuracy.sample.outcome),
                 value=found.value,
@@ -423,4 +405,6 @@ def make_report(
     report, pictures = gather(run, level=level, goal=goal, keep=out is None)
     files = {PAGE: page(report, pictures).encode(), DOCUMENT: report.to_bytes(), SUMMARY: summary(report).encode()}
     uris = write_files(run.results(out), files)
-    return WrittenReport(files=uris, **{name: getattr(report, name) for name in Conclusion.model_fields}), report
+    return WrittenReport(
+        files=uris, **{name: getattr(report, name) for name in documents.Conclusion.model_fields}
+    ), report

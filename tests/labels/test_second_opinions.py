@@ -10,7 +10,7 @@ from opacc_ray.audit.accuracy import estimate
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.label_actions import correct, import_labels
-from opacc_ray.report import sentences
+from opacc_ray.report import facts
 from opacc_ray.runs.run import Run
 
 
@@ -55,7 +55,7 @@ def test_a_settled_difference_is_still_measured(run: Run) -> None:
     assert found.alpha is not None
     assert 0.5 < pair.kappa < 1
     assert (noise.alpha, noise.pairs) == (found.alpha, found.pairs)
-    assert f"alpha {found.alpha:.2f}; Cohen's kappa {pair.kappa:.2f} of ann and bob" in sentences.agreement(noise)
+    assert f"alpha {found.alpha:.2f}; Cohen's kappa {pair.kappa:.2f} of ann and bob" in facts.agreement(noise)
 
 
 def test_second_opinions_of_a_part_of_two_rounds_of_neyman_are_counted(tmp_path: Path) -> None:

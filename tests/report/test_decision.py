@@ -13,10 +13,9 @@ from opacc_ray.audit.goals import look_for_goal
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report import sentences
-from opacc_ray.report.decision import decided, findings
+from opacc_ray.report.decision import decided, findings, rounded
 from opacc_ray.report.facts import stated
-from opacc_ray.report.page import page, summary
+from opacc_ray.report.page import page, previous, summary
 from opacc_ray.report.report_documents import ConfusionCell, RunReport
 from opacc_ray.report.run_report import gather
 from opacc_ray.runs.estimate_documents import ChangedObjects, LabelNoise
@@ -70,7 +69,7 @@ def test_a_goal_below_above_and_inside_of_the_interval(run: Run) -> None:
     assert inside.verdict.labels_to_go == ahead.labels_to_go > 0
     heading, detail = inside.verdict.heading, inside.verdict.detail
     assert heading.startswith("Cannot tell yet whether it meets ")
-    assert f"about {sentences.rounded(ahead.labels_to_go)} more labels decide." in detail
+    assert f"about {rounded(ahead.labels_to_go)} more labels decide." in detail
     assert inside.next is not None
     assert "nearly the whole pool" not in inside.next.why
     close = gather(run, goal=estimate.value - 0.004)[0]
@@ -261,7 +260,7 @@ def test_the_last_audit_of_the_population_stands_beside_this_one(tmp_path: Path)
     report, pictures = gather(now)
     assert report.previous is not None
     assert (report.previous.run, report.previous.low) == (before.uri, stated.low)
-    said = sentences.previous(report)
+    said = previous(report)
     assert said.startswith("The last audit of 2026-11-01, of the same model: ")
     assert said in page(report, pictures).replace("\N{NO-BREAK SPACE}", " ")
     assert gather(before)[0].previous is None

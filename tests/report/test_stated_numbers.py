@@ -9,19 +9,19 @@ from stated_numbers import CAMERAS, slice_of, table, with_numbers
 from opacc_ray.audit import verbs
 from opacc_ray.extensions.fleet.fleet_summary import worst_slice
 from opacc_ray.metrics.metric import AVERAGES, CLASS_METRICS
-from opacc_ray.report.facts import number
-from opacc_ray.report.gallery import Pictures
-from opacc_ray.report.page import page, summary
-from opacc_ray.report.report_documents import RunReport
-from opacc_ray.report.run_report import gather
-from opacc_ray.report.sentences import (
+from opacc_ray.report.facts import (
     labels_to_tell,
     lowest_first,
     meaning_of,
     metric_name,
+    number,
     parts_name,
     slice_table,
 )
+from opacc_ray.report.gallery import Pictures
+from opacc_ray.report.page import page, summary
+from opacc_ray.report.report_documents import RunReport
+from opacc_ray.report.run_report import gather
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate
 
 

@@ -26,7 +26,7 @@ from opacc_ray.extensions.fleet.queue import Attempt, AuditFailure, Ended, faile
 from opacc_ray.extensions.fleet.watched_audit import WatchedAudit, watch_state
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.report import facts, run_report, sentences
+from opacc_ray.report import facts, run_report
 from opacc_ray.runs.estimate_documents import (
     AccuracyEstimate,
     NumberRow,
@@ -284,7 +284,7 @@ def _state(
             for name, part in [pair for pair in [worst_slice(table)] if pair]
         ]
         fields["notes"] = estimate.notes
-        if goal and (number := sentences.stated_number(estimate, goal.metric)):
+        if goal and (number := facts.stated_number(estimate, goal.metric)):
             statement = StatedEstimate(**number.model_dump(include=set(StatedEstimate.model_fields)))
             fields["goal"] = goal.model_copy(update={"number": statement})
     return fields
@@ -292,7 +292,7 @@ def _state(
 
 def worst_slice(table: SliceTable) -> tuple[str, SliceEstimate] | None:
     """Return the slice with the lowest value, of those with enough labels; None without one."""
-    return next((named for named in sentences.lowest_first(table) if named[1].tells), None)
+    return next((named for named in facts.lowest_first(table) if named[1].tells), None)
 
 
 def _of_population(runs: Sequence[Run], wanted: Population) -> tuple[list[Run], str | None]:
@@ -423,10 +423,10 @@ def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
             f"{audit.watch.reference}; the window {audit.watch.alarm} raised the alarm of its whole life."
         )
     metric = ACCURACY if check.slice else check.of
-    subject = sentences.metric_name(metric)
+    subject = facts.metric_name(metric)
     if check.slice:
-        subject += f" in {check.slice} ({sentences.parts_name(check.of)})"
-    measure = sentences.measure_of(metric, audit.last.measure if audit.last else ACCURACY)
+        subject += f" in {check.slice} ({facts.parts_name(check.of)})"
+    measure = facts.measure_of(metric, audit.last.measure if audit.last else ACCURACY)
     digits, confidence = facts.digits_for(check.low, check.high), f"at {facts.level_text(check.level)} confidence"
     is_percent = facts.in_percent(measure)
     if check.kind != "max_drop":

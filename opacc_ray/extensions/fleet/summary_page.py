@@ -18,10 +18,19 @@ from opacc_ray.extensions.fleet.fleet_spec import Limit
 from opacc_ray.extensions.fleet.fleet_summary import AuditSummary, FleetSummary, percent_text
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.report import facts
-from opacc_ray.report.facts import Cell, Column, Fact, Table, thousands
+from opacc_ray.report.facts import (
+    Cell,
+    Column,
+    Fact,
+    Table,
+    measure_of,
+    metric_name,
+    parts_name,
+    stated_together,
+    thousands,
+)
 from opacc_ray.report.figures import trend
 from opacc_ray.report.page import escaped, markdown_table, style, template
-from opacc_ray.report.sentences import measure_of, metric_name, parts_name, stated_together
 from opacc_ray.svg import Scale, figure, line, shortened_to
 
 TEMPLATES = files("opacc_ray.extensions.fleet") / "templates"

@@ -17,7 +17,7 @@ from shown_pool import EVIL, TAGS, answers, graded_run, tagged_run, tags_of, tex
 
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.report.sentences import round_done
+from opacc_ray.report.answers import round_done
 from opacc_ray.runs.run_documents import Goal
 from opacc_ray.stored_audit import Audit
 
