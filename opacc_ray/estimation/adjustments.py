@@ -150,35 +150,6 @@ class PoolAsSample(NamedTuple):
         return max(value - below, min(found.low, 0.0)), min(value + above, max(found.high, 1.0))
 
 
-def pool_as_sample(
-    asked: SampleOf, found: intervals.Estimate, pool_size: int, spread: float, clusters: Array | None
-) -> PoolAsSample:
-    """Return how well a pool represents its population.
-
-    Parameters
-    ----------
-    found : the accuracy of the pool, with the variance of the labels
-    spread : S²
-    clusters : (M,) d; None: examples were drawn
-
-    Raises SpecError for a population that is smaller than the pool, or for a single cluster.
-    """
-    num = pool_size if clusters is None else len(clusters)
-    if asked.total is not None and asked.total < num:
-        raise SpecError(
-            f"sample_of: the pool has {num:,} {_units(asked)}, and cannot be a sample of {asked.total:,}; give the "
-            f"size of the whole population, or {MORE}"
-        )
-    left = 1.0 if asked.total is None else 1 - num / asked.total
-    value = min(max(found.value, 0.0), 1.0)
-    size, widening = float(max(pool_size - 1, 1)), 1.0
-    if spread > 0:
-        size *= value * (1 - value) / spread
-    if clusters is not None:
-        size, widening = _of_clusters(clusters, found, value * (1 - value) / size if spread > 0 else 0.0)
-    return PoolAsSample(size / (left * widening**2) if left > 0 else math.inf, _note(asked, num))
-
-
 def cluster_deviations(
     codes: NDArray[np.integer], num: int, forecast: Array, labels: tuple[NDArray[np.int64], Array, Array], value: float
 ) -> Array:
@@ -213,37 +184,41 @@ def _of_clusters(deviation: Array, found: intervals.Estimate, least: float) -> t
     return size, intervals.student_quantile(degrees, found.level) / intervals.normal_quantile(found.level)
 
 
-def _units(asked: SampleOf) -> str:
-    return "examples" if asked.cluster is None else f"values of {asked.cluster}"
-
-
-def _note(asked: SampleOf, num: int) -> str:
-    many = "more" if asked.total is None else f"{asked.total:,}"
-    return (
-        f"The interval is about {many} {_units(asked)}, of which the pool has {num:,}, drawn at random. That of the "
-        "sampling design alone, metrics and slices are about the pool."
-    )
-
-
 def represent(
     asked: SampleOf, found: intervals.Estimate, sample: Sample, clusters: Codes | None, fit: Fit | None
 ) -> PoolAsSample:
     """Return how well the pool of ``sample``, with the accuracy ``found``, represents its population.
 
-    ``clusters`` (N,) numbers them from 0, if they were drawn. Raises SpecError as
-    :func:`opacc_ray.estimation.adjustments.pool_as_sample`.
+    ``clusters`` (N,) numbers them from 0, if they were drawn. Raises SpecError for a population that is smaller than
+    the pool, or for a single cluster.
     """
     rounds, failure = sample.rounds, sample.failure
-    size, value, weight = rounds.pool_size, 1 - found.value, rounds.weights
-    spread = max(value * (1 - value), 0.0)
+    value, weight = min(max(found.value, 0.0), 1.0), rounds.weights
+    spread = value * (1 - value)  # S²
     if not sample.is_binary:
-        spread = min(spread, float(weight @ (failure - value) ** 2) / float(weight.sum()))
-    if clusters is None:
-        return pool_as_sample(asked, found, size, spread, None)
-    forecast = np.full(size, float(failure.mean())) if fit is None else fit.failure
-    labels = rounds.index, weight, failure
-    deviations = cluster_deviations(clusters, int(clusters.max()) + 1, forecast, labels, value)
-    return pool_as_sample(asked, found, size, spread, deviations)
+        spread = min(spread, float(weight @ (failure - 1 + found.value) ** 2) / float(weight.sum()))
+    num = rounds.pool_size if clusters is None else int(clusters.max()) + 1
+    units = "examples" if asked.cluster is None else f"values of {asked.cluster}"
+    if asked.total is not None and asked.total < num:
+        raise SpecError(
+            f"sample_of: the pool has {num:,} {units}, and cannot be a sample of {asked.total:,}; give the "
+            f"size of the whole population, or {MORE}"
+        )
+    left = 1.0 if asked.total is None else 1 - num / asked.total
+    size, widening = float(max(rounds.pool_size - 1, 1)), 1.0
+    if spread > 0:
+        size *= value * (1 - value) / spread
+    if clusters is not None:
+        forecast = np.full(rounds.pool_size, float(failure.mean())) if fit is None else fit.failure
+        labels = rounds.index, weight, failure
+        deviations = cluster_deviations(clusters, num, forecast, labels, 1 - found.value)
+        size, widening = _of_clusters(deviations, found, value * (1 - value) / size if spread > 0 else 0.0)
+    many = "more" if asked.total is None else f"{asked.total:,}"
+    note = (
+        f"The interval is about {many} {units}, of which the pool has {num:,}, drawn at random. That of the "
+        "sampling design alone, metrics and slices are about the pool."
+    )
+    return PoolAsSample(size / (left * widening**2) if left > 0 else math.inf, note)
 
 
 _BY_RISK = (intervals.WEIGHTED, "adjusted Wilson")

@@ -82,7 +82,8 @@ class Totals(NamedTuple):
     def estimate(self, metric: Metric, level: float) -> intervals.Estimate:
         """Return the metric with its interval, and with the one that trusts predictions where that says much more."""
         low, high = self._interval(metric, level)
-        found = estimate_of(self._value(metric), low, high, level, self.failures.num + self.missed.num, metric.lowest)
+        value, num = float(metric.function(*self.point(), self._sizes())), self.failures.num + self.missed.num
+        found = estimate_of(value, low, high, level, num, metric.lowest)
         missed = self.missed
         if not isinstance(missed, Total) or not isinstance(missed.law, DomainWilson) or missed.law.unseen <= 0:
             return found
@@ -91,27 +92,20 @@ class Totals(NamedTuple):
         if found.high - found.low <= MUCH_NARROWER * (high - low):
             return found
         most = missed.size * other.missed.interval(level)[1] - missed.events
-        num = min(math.ceil(math.log((1 - level) / 2) / math.log1p(-min((most + 1) / missed.size, 0.5))), missed.size)
-        other_interval = intervals.IfPredicted(
-            min(max(found.value, low), high), low, high, most / missed.law.unseen, int(num)
+        labels = math.ceil(math.log((1 - level) / 2) / math.log1p(-min((most + 1) / missed.size, 0.5)))
+        value, factor = min(max(found.value, low), high), most / missed.law.unseen
+        return replace(
+            found, if_predicted=intervals.IfPredicted(value, low, high, factor, int(min(labels, missed.size)))
         )
-        return replace(found, if_predicted=other_interval)
-
-    def _value(self, metric: Metric) -> float:
-        return float(metric.function(*self.point(), self._sizes()))
 
     def _interval(self, metric: Metric, level: float) -> tuple[float, float]:
         """Return the quantiles of the metric over all pairs of the two totals' quantiles."""
         if (1 - level) / 2 < 1 / LEVELS or metric.name in OF_ONE_TOTAL:
-            return self._combined(metric, level)
+            value, below, above = self.deviations(metric, level)
+            return value - below, value + above
         found = self._at(metric, self.failures.quantiles()[:, None], self.missed.quantiles()[None, :])
         low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2]).tolist()
         return low, high
-
-    def _combined(self, metric: Metric, level: float) -> tuple[float, float]:
-        """Return the ends of Zou and Donner, from those of each total at the level."""
-        value, below, above = self.deviations(metric, level)
-        return value - below, value + above
 
     def deviations(self, metric: Metric, level: float) -> tuple[float, float, float]:
         """Return the metric, and how far the ends of Zou and Donner are below and above it."""
@@ -206,10 +200,14 @@ class ClassTotals:
 
     def accuracies(self, domain: Codes, num: int, level: float) -> list[Interim]:
         """Return the accuracy in each of ``num`` domains; ``domain`` (G,) is that of each group, or -1."""
-        return [
-            Interim(self._accuracy(total, level), partial(_met, [total], np.ones(1), level))
-            for total in self.failures(domain, num)
-        ]
+        found = []
+        for total in self.failures(domain, num):
+            low, high = total.interval(level)
+            own = replace(
+                estimate_of(1 - total.stated(), 1 - high, 1 - low, level, total.num), standard_error=total.error
+            )
+            found.append(Interim(self.noted(own), partial(_met, [total], np.ones(1), level)))
+        return found
 
     def by_prediction(self, level: float) -> list[Interim]:
         """Return the accuracy among the examples predicted as each class."""
@@ -365,11 +363,6 @@ class ClassTotals:
         return np.asarray((PRIOR_FAILURES * prior + count) / (PRIOR_FAILURES + failed))
 
     # -- estimates ------------------------------------------------------------------------------------------
-
-    def _accuracy(self, failures: Total, level: float) -> intervals.Estimate:
-        low, high = failures.interval(level)
-        found = estimate_of(1 - failures.stated(), 1 - high, 1 - low, level, failures.num)
-        return self.noted(replace(found, standard_error=failures.error))
 
     def noted(self, found: intervals.Estimate) -> intervals.Estimate:
         """Return an estimate with the assumptions of the evidence."""

@@ -129,19 +129,9 @@ def _estimate(design: Rounds, top: Array, bottom: Array, level: float) -> interv
         low, high = intervals.wider((low, high), _fieller(design, top, bottom, level))
         if float(design.variance(bottom)) > (UNCERTAIN * whole) ** 2:
             reason = intervals.joined_reasons([reason, _FEW])
-    return intervals.within_interval(
-        intervals.Estimate(
-            value=value,
-            standard_error=math.sqrt(variance),
-            low=low,
-            high=high,
-            level=level,
-            method=INTERVAL,
-            n=len(top),
-            design_based=reason is None,
-            reason=reason,
-        )
-    )
+    error, num = math.sqrt(variance), len(top)
+    found = intervals.Estimate(value, error, low, high, level, INTERVAL, num, reason is None, reason)
+    return intervals.within_interval(found)
 
 
 def _interval(design: Rounds, top: Array, bottom: Array, variance: float, level: float) -> intervals.Interval:
@@ -168,15 +158,11 @@ def _fieller(design: Rounds, top: Array, bottom: Array, level: float) -> interva
     square = intervals.student_quantile(max(len(top) - 1, 1), level) ** 2
     a, b = float(design.mean(top)), float(design.mean(bottom))
     own, other, both = (float(design.variance(x)) for x in (top, bottom, top + bottom))
-    second, first, rest = (
-        b**2 - square * other,
-        a * b - square * (both - own - other) / 2,
-        a**2 - square * own,
-    )
+    second, first = b**2 - square * other, a * b - square * (both - own - other) / 2
     if second <= 0:
         half = math.sqrt(square * float(design.variance((top - a / b * bottom) / b)))
         return max(a / b - half, 0.0), a / b + half
-    half = math.sqrt(max(first**2 - second * rest, 0.0))
+    half = math.sqrt(max(first**2 - second * (a**2 - square * own), 0.0))
     return max((first - half) / second, 0.0), (first + half) / second
 
 

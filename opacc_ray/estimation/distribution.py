@@ -63,17 +63,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimation import constants, intervals
-from opacc_ray.estimation.intervals import (
-    WEIGHTED,
-    Interval,
-    Moments,
-    Strata,
-    cut,
-    mid_p_low,
-    stratified_interval,
-    wider,
-    wilson,
-)
 
 Array = NDArray[np.float64]
 
@@ -97,7 +86,7 @@ class Mean(Protocol):
     def events(self) -> float:
         """Their sum of the variable."""
 
-    def interval(self, level: float) -> Interval:
+    def interval(self, level: float) -> intervals.Interval:
         """Return both ends at a confidence level."""
 
     def stated(self, by_median: bool = False) -> float:
@@ -114,7 +103,7 @@ class Law(ABC):
     """Name of the interval."""
 
     @abstractmethod
-    def ends(self, total: "Total", level: float) -> Interval:
+    def ends(self, total: "Total", level: float) -> intervals.Interval:
         """Return both ends, where some examples of the part have labels and some have none."""
 
     def stated(self, total: "Total", by_median: bool) -> float:
@@ -145,7 +134,7 @@ class Total:
         """Labels in the part."""
         return int(self.labelled)
 
-    def interval(self, level: float) -> Interval:
+    def interval(self, level: float) -> intervals.Interval:
         """Return both ends at a confidence level, within what the labels prove: [0, 1] without a label."""
         if self.labelled >= self.size:
             known = self.events / max(self.size, 1)
@@ -153,7 +142,7 @@ class Total:
         if not self.labelled:
             return 0.0, 1.0
         ends = self.law.ends(self, level)
-        return cut(ends, self.events / self.size, 1 - (self.labelled - self.events) / self.size)
+        return intervals.cut(ends, self.events / self.size, 1 - (self.labelled - self.events) / self.size)
 
     def stated(self, by_median: bool = False) -> float:
         """Return the value to state: a mean, or a median, which of few events is smaller."""
@@ -195,7 +184,7 @@ class Exact(Law):
     population: int | None  # None: drawn with replacement
     name: str = "exact hypergeometric"
 
-    def ends(self, total: Total, level: float) -> Interval:
+    def ends(self, total: Total, level: float) -> intervals.Interval:
         right = self.num - self.failures
         if self.population is None:
             low, high = intervals.clopper_pearson(right, self.num, level)
@@ -208,12 +197,12 @@ class Exact(Law):
 class StratifiedScore(Law):
     """Failures of strata, of all rounds."""
 
-    strata: Strata
+    strata: intervals.Strata
     known: float = 0.0  # share of successes that each round knew before, weighted
     name: str = "stratified score"
 
-    def ends(self, total: Total, level: float) -> Interval:
-        low, high = stratified_interval(self.strata, total.variance, level)
+    def ends(self, total: Total, level: float) -> intervals.Interval:
+        low, high = intervals.stratified_interval(self.strata, total.variance, level)
         return 1 - self.known - high, 1 - self.known - low
 
 
@@ -222,14 +211,14 @@ class Weighted(Law):
     """Weights that differ: one more event at the largest weight."""
 
     largest: float  # weight of a label
-    rest: Moments | None = None  # mean and variance of 1 - v; None: v is a score
+    rest: intervals.Moments | None = None  # mean and variance of 1 - v; None: v is a score
     unseen: float = 1.0  # probability of the further event
-    name: str = WEIGHTED
+    name: str = intervals.WEIGHTED
 
-    def ends(self, total: Total, level: float) -> Interval:
+    def ends(self, total: Total, level: float) -> intervals.Interval:
         if self.rest is None:
             return intervals.weighted_clopper_pearson(max(total.value, 0.0), total.variance, self.largest, level)
-        share = Moments(total.value, total.variance)
+        share = intervals.Moments(total.value, total.variance)
         return intervals.weighted_share_interval(share, self.rest, self.largest, level, self.unseen)
 
 
@@ -245,15 +234,15 @@ class Wider(Law):
         """Names of both."""
         return f"{self.first.name}, or {self.second.name}"
 
-    def ends(self, total: Total, level: float) -> Interval:
-        return wider(self.first.ends(total, level), self.second.ends(total, level))
+    def ends(self, total: Total, level: float) -> intervals.Interval:
+        return intervals.wider(self.first.ends(total, level), self.second.ends(total, level))
 
 
 @dataclass(frozen=True)
 class _Mirrored(Law):
     law: Law
 
-    def ends(self, total: Total, level: float) -> Interval:
+    def ends(self, total: Total, level: float) -> intervals.Interval:
         low, high = self.law.ends(total.complement(), level)
         return 1 - high, 1 - low
 
@@ -325,7 +314,7 @@ class AdjustedWilson(Law):
     trust: float = 1.0  # λ
     name: str = "adjusted Wilson"
 
-    def ends(self, total: Total, level: float) -> Interval:
+    def ends(self, total: Total, level: float) -> intervals.Interval:
         return self._low(total, level), self._high(total, level)
 
     def stated(self, total: Total, by_median: bool) -> float:
@@ -348,14 +337,14 @@ class AdjustedWilson(Law):
         if not total.events or share <= 0:
             return 0.0
         size = self._size_at(share, total.variance, level)
-        low = wilson(min(share, 1.0), size, level)[0]
-        return min(low, mid_p_low(share * size, size, level)) if share < 1 else low
+        low = intervals.wilson(min(share, 1.0), size, level)[0]
+        return min(low, intervals.mid_p_low(share * size, size, level)) if share < 1 else low
 
     def _high(self, total: Total, level: float) -> float:
         if total.events >= total.labelled:
             return 1.0
         centre = max(total.value, 0.0) + self.labels.half_failure[0]
-        high = wilson(min(centre, 1.0), self._size_at(centre, total.variance, level), level)[1]
+        high = intervals.wilson(min(centre, 1.0), self._size_at(centre, total.variance, level), level)[1]
         if not total.events and self.labels.assisted and self.labels.expected.sum() < 1:
             high = max(high, intervals.zero_failure_bound(len(self.labels.effect), level))
         return high
@@ -385,7 +374,7 @@ class DomainWilson(Law):
         apart = (predicted.median if by_median else predicted.value) - total.value
         return total.value + variance / max(variance + predicted.error**2, apart**2, constants.SMALLEST) * apart
 
-    def ends(self, total: Total, level: float) -> Interval:
+    def ends(self, total: Total, level: float) -> intervals.Interval:
         return self._low(total, level), self._high(total, level)
 
     def _low(self, total: Total, level: float) -> float:
@@ -393,12 +382,12 @@ class DomainWilson(Law):
             return 0.0
         share = min(total.value, 1.0)
         size = self._size_at(share, total.variance)
-        low = wilson(share, size, level)[0]
-        return min(low, mid_p_low(share * size, size, level)) if share < 1 else low
+        low = intervals.wilson(share, size, level)[0]
+        return min(low, intervals.mid_p_low(share * size, size, level)) if share < 1 else low
 
     def _high(self, total: Total, level: float) -> float:
         share = min(max(total.value, 0.0) + self.half_event, 1.0)
-        high = wilson(share, self._size_at(share, total.variance), level)[1]
+        high = intervals.wilson(share, self._size_at(share, total.variance), level)[1]
         if not total.events and self.expected < 1:
             high = max(high, intervals.zero_failure_bound(total.num, level))
         return high
@@ -449,7 +438,7 @@ class PredictedTotal(NamedTuple):
         """Return the estimate."""
         return self.value
 
-    def interval(self, level: float) -> Interval:
+    def interval(self, level: float) -> intervals.Interval:
         """Return both ends at a confidence level."""
         low, high = self._at(np.array([(1 - level) / 2, (1 + level) / 2])).tolist()
         return low, high

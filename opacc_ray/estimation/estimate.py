@@ -175,7 +175,9 @@ class Numbers:
         if names and metric.ratio is not None:
             found = self._ratio(metric.ratio, by, level)
         elif metric.judges_confidence:
-            found = [self._of_confidence(metric, level)]
+            totals, place = self.totals(metric), self.place_of(metric) if metric.name in scores.RANKINGS else -1
+            number = self.linear.get(metric)
+            found = [self._calibration(totals, level) if number is None else totals.linear(number, place, level)]
         elif names:
             found = self.totals(by).interim(metric, self.place_of(metric), level)
         else:
@@ -189,14 +191,6 @@ class Numbers:
         found = totals.by_truth(level) if by == BY_TRUTH else totals.by_prediction(level)
         rows = zip(self.pool.classes, found, totals.evidence.sizes.tolist(), strict=True)
         return {name: own for name, own, size in rows if size or (by == BY_TRUTH and own.estimate.n)}
-
-    def _of_confidence(self, metric: Metric, level: float) -> Interim:
-        totals = self.totals(metric)
-        if metric.name == scores.CALIBRATION:
-            return self._calibration(totals, level)
-        return totals.linear(
-            self.linear[metric], self.place_of(metric) if metric.name in scores.RANKINGS else -1, level
-        )
 
     def by_random_sample(self) -> "Numbers":
         """Return the same numbers as a simple random sample of as many labels is expected to state them."""
@@ -250,10 +244,9 @@ class Numbers:
                 value = ratio.of_totals({name: float(values[first].sum()) for name, values in counts.items()})
                 found.append(Interim(design_numbers.known_ratio(value, num, level), float))
             elif self.is_random:
-                expected = design_numbers.ratio_of_random_sample(
-                    ratio, sample.rounds, counts, sample.size / size, level
-                )
-                found.append(Interim(expected, float))
+                share = sample.size / size
+                own = design_numbers.ratio_of_random_sample(ratio, sample.rounds, counts, share, level)
+                found.append(Interim(own, float))
             else:
                 own = design_numbers.ratio_of(ratio, sample.rounds, counts, num, level)
                 found.append(Interim(own, partial(design_numbers.events_of_ratio, ratio, sample.rounds, counts)))

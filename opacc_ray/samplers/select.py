@@ -52,8 +52,7 @@ def select(
     histories = histories_of(history, len(views))
     others = tuple(map(OtherModel, views[1:], [own.outcome for own in labelled[1:]], histories[1:]))
     task = Task(budget, parse_parameters(method, parameters), labelled[0], progress, histories[0], others)
-    _check_several(method, task)
-    _check_history(method, task)
+    _check_models(method, task)
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
@@ -112,20 +111,15 @@ def _identify_in_all(views: Sequence[View], chosen: NDArray[np.int64]) -> tuple[
 # -- checks of a request ----------------------------------------------------------------------------------------
 
 
-def _check_several(method: str, task: Task) -> None:
-    if not task.others:
-        return
-    if not task.parameters.serves_several:
+def _check_models(method: str, task: Task) -> None:
+    """Raise SpecError for several models, or a history of one, that the method does not use."""
+    if task.others and not task.parameters.serves_several:
         raise SpecError(
             f"method {method!r} chooses for one model; give one pool and compare the other models by its labels, "
             "or use neyman"
         )
-
-
-def _check_history(method: str, task: Task) -> None:
-    if all(history is NO_HISTORY for history in (task.history, *(other.history for other in task.others))):
-        return
-    if not task.parameters.learns_from_history:
+    known = any(history is not NO_HISTORY for history in (task.history, *(other.history for other in task.others)))
+    if known and not task.parameters.learns_from_history:
         raise SpecError(f"method {method!r} does not use a history; remove it, or use neyman")
 
 
@@ -175,8 +169,13 @@ def content_of(view: View) -> Content:
     if view.named:
         return {}
     for names in (COLUMNS, LAYERS):
-        sums = {name: _sums(view, name) for name in names if name in view.fields}
-        if found := {name: (f"{v:016x}", f"{o:016x}") for name, (v, o) in sums.items() if v or o}:
+        found: Content = {}
+        for name in (name for name in names if name in view.fields):
+            calls = [(part, part_content, (name, start)) for part, start in enumerate(view.starts[:-1].tolist())]
+            values, order = view.parts.total(calls).tolist()
+            if values or order:
+                found[name] = f"{values:016x}", f"{order:016x}"
+        if found:
             return found
     return {}
 
@@ -187,11 +186,6 @@ def in_other_order(own: Content, other: Content) -> list[str]:
     if any(own[name][0] != other[name][0] for name in common):
         return []
     return sorted(name for name in common if own[name][1] != other[name][1])
-
-
-def _sums(view: View, name: str) -> list[int]:
-    calls = [(part, part_content, (name, start)) for part, start in enumerate(view.starts[:-1].tolist())]
-    return list(view.parts.total(calls).tolist())
 
 
 def part_content(part: Pool, name: str, start: int) -> NDArray[np.uint64]:

@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError
-from opacc_ray.estimation import sequential
+from opacc_ray.estimation import constants, sequential
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.estimation.intervals import clopper_pearson
 from opacc_ray.estimation.sample import join
@@ -87,7 +87,7 @@ def stop_of_counts(rng: np.random.Generator, share: float, goal: float, size: in
     """Draw rounds from an endless pool, in which so many fail, until the exact interval is narrow enough."""
     seen: list[InterimAnalysis] = []
     labels = failures = 0
-    level = 1 - sequential.INTERIM_SHARE * 0.05
+    level = sequential.interim_level(0.95)
     while True:
         labels, failures = labels + size, failures + int(rng.binomial(size, share))
         low, high = clopper_pearson(failures, labels, level)
@@ -110,7 +110,7 @@ def test_stated_interval_excludes_the_truth_in_five_percent_at_most(failures: fl
 
 @pytest.mark.slow
 def test_interval_that_spends_twice_alpha_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequential, "INTERIM_SHARE", 2.2)
+    monkeypatch.setattr(constants, "INTERIM_SHARE", 2.2)
     stops = [stop_of_counts(np.random.default_rng(seed), 0.3, 0.05, 30) for seed in range(1000)]
     assert sum(stop.error for stop in stops) > binom.ppf(1 - 1e-4, 1000, 0.05)
 
