@@ -79,7 +79,7 @@ def pack(run: "Run", to: str, features: bool | None) -> cli.Answer:
     lines = facts(
         ("wrote", made.file),
         ("files", made.files),
-        ("features", None if made.packed.features else left_out),
+        ("features", left_out),
         ("signatures", made.signatures),
         ("attempts", str(made.packed.attempts)),
         ("sha256", made.sha256),

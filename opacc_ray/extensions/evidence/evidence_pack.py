@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -27,7 +27,7 @@ from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, OpaccError, counted, shortened, shown
 from opacc_ray.estimation.failures import uses_regression
 from opacc_ray.extensions.evidence.evidence import FOLDER as SIGNATURES
-from opacc_ray.extensions.evidence.evidence import EvidencePack, PackedRun, read_keys, read_seal, unlogged_keys
+from opacc_ray.extensions.evidence.evidence import read_keys, read_seal, unlogged_keys
 from opacc_ray.extensions.evidence.verify import Findings, Verified, check_run, check_signed
 from opacc_ray.extract.feature_set import DESCRIPTION, HOME, INDEX, read_index
 from opacc_ray.extract.table_columns import folder_of
@@ -52,12 +52,39 @@ MOST_BYTES = 256 << 20
 """Features up to this size are packed unless the caller decides."""
 
 
+class PackedRun(Document):
+    """The file `pack.json` of an archive: what its maker says of it."""
+
+    remedy: ClassVar[str] = "ask for the archive again"
+
+    format: Literal["opacc-packed/1"] = format_field("opacc-packed/1")
+    run: str = Field(description="URI of the run")
+    name: str = Field(pattern="^[^/\\\\]+$", description="name of the run: its folder in the archive")
+    made_with: str = Field(description="version of opacc_ray that made the archive")
+    features: bool = Field(description="whether the archive has the features")
+    attempts: Attempts = Field(description="the runs and draws of this pool that the output knew")
+
+
+class EvidencePack(Document):
+    """An archive with which others check a run."""
+
+    format: Literal["opacc-pack/2"] = format_field("opacc-pack/2")
+    file: str = Field(description="URI of the archive")
+    sha256: str = Field(description="its digest")
+    files: int = Field(ge=1, description="number of files in it")
+    signatures: int = Field(ge=0, description="number of signatures")
+    packed: PackedRun = Field(description="what its file `pack.json` says")
+
+
 def pack(run: Run, to: str, *, features: bool | None = None) -> EvidencePack:
     """Write an archive, with features if they are small; ``features`` decides otherwise.
 
     Raises DataError if there is no estimate, labels came after the newest one, or a file is lost.
     """
-    _refuse_unstated(run)
+    stated = run.read_estimate()
+    if stated is None:
+        raise DataError(f"{run.uri} has no estimate, so a pack would state no number; run `opacc estimate` first")
+    refuse_other_labels(run, stated)
     if features is None:
         features = sum(size for *_, size in _features(run)) <= MOST_BYTES
     said = PackedRun(
@@ -81,13 +108,6 @@ def pack(run: Run, to: str, *, features: bool | None = None) -> EvidencePack:
         signatures=len(run.store.list(SIGNATURES)),
         packed=said,
     )
-
-
-def _refuse_unstated(run: Run) -> None:
-    stated = run.read_estimate()
-    if stated is None:
-        raise DataError(f"{run.uri} has no estimate, so a pack would state no number; run `opacc estimate` first")
-    refuse_other_labels(run, stated)
 
 
 def refuse_other_labels(run: Run, stated: AccuracyEstimate) -> None:

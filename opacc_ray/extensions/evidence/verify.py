@@ -3,21 +3,23 @@
 What is damaged, lost, foreign or not signed is reported.
 """
 
+import base64
+import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from opacc_ray.audit import prior_knowledge
 from opacc_ray.audit.sanity import SANITY, read_sanity
 from opacc_ray.documents import Document, Part, format_field
-from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.errors import DataError, OpaccError, counted, shown
 from opacc_ray.extensions.evidence.evidence import FOLDER as SIGNATURES
-from opacc_ray.extensions.evidence.evidence import CheckedSignature, check_signatures, read_keys
+from opacc_ray.extensions.evidence.evidence import PAYLOAD, Predicate, Signer, encoded, read_keys, unlogged_keys
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import INDEX, Index, check_shard, read_description, read_index
 from opacc_ray.extract.inference import check_decided
@@ -30,7 +32,7 @@ from opacc_ray.lake.store import in_order, patience
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws, feature_store
 from opacc_ray.runs.commit_log import digest_of
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, Stated
 from opacc_ray.runs.run import ESTIMATE, HEADER, ROUNDS, Run
 from opacc_ray.runs.run_documents import Draw
 from opacc_ray.spec import PoolSpec, Spec
@@ -47,6 +49,13 @@ class Fault(Part):
 
     file: str = Field(description="URI of the file that is damaged, lost or foreign")
     problem: str = Field(description="the problem and its fix")
+
+
+class CheckedSignature(Signer):
+    """A signature of a run, and how far it goes."""
+
+    key: str = Field(description="SHA-256 of the public key")
+    checked: bool = Field(description="whether its public key was given, and made it; otherwise anybody may have")
 
 
 class Verified(Part):
@@ -101,22 +110,109 @@ def verify(uri: str, keys: Sequence[str] = (), *, head: str | None = None, allow
 
 
 def check_signed(run: Run, keys: Mapping[str, "Ed25519PublicKey"], found: "Findings", *, allow_later: bool) -> None:
-    """Note what is not as it was signed, or not signed at all."""
-    uri = run.store.uri_of(SIGNATURES)
+    """Note what is not as it was signed, or not signed at all; each of the keys must have signed the run as it is.
+
+    Entries after a signature are allowed, but no signature covers an estimate among them.
+    """
+    place, store = run.store.uri_of(SIGNATURES), run.store
     found.signed = {"entries": len(run.commits)}
-    if not keys and not run.store.list(SIGNATURES):
+    files = store.list(SIGNATURES)
+    if not keys and not files:
         return
-    with found.checking(uri):
-        own = check_signatures(run, keys)
-        for problem in own.faults:
-            found.note(uri, problem)
-        for problem in () if allow_later else own.not_signed:
-            found.note(run.uri, f"{problem}; sign the run again, or accept later work by --allow-later")
+    envelopes, valid = list[_Envelope](), list[_Envelope]()
+    with found.checking(place):
+        for file in files:
+            try:
+                envelopes.append(_opened(store.read(file.key), keys))
+            except DataError as error:
+                found.note(place, f"{store.uri_of(file.key)} {error}")
+        checked = [envelope for envelope in envelopes if envelope.is_checked]
+        for key in keys:
+            if key not in {envelope.key for envelope in checked}:
+                found.note(place, f"no signature by the key {key[:16]} is there")
+        for envelope in checked:
+            changes = list(_changes(run, envelope))
+            for text in changes:
+                found.note(place, text)
+            valid += [] if changes else [envelope]
+        estimates, others = _not_signed(run, valid) if valid else ([], [])  # without a valid one, a fault says so
+        for text in () if allow_later else (*estimates, *others):
+            found.note(run.uri, f"{text}; sign the run again, or accept later work by --allow-later")
         found.signed |= {
-            "signatures": own.found,
-            "newest_estimate_signed": own.newest_signed,
-            "not_signed": [found.shown(text) for text in own.not_signed],
+            "signatures": [
+                CheckedSignature(**own.predicate.model_dump(exclude={"run"}), key=own.key, checked=own.is_checked)
+                for own in envelopes
+            ],
+            "newest_estimate_signed": bool(valid) and not estimates if keys and run.logged(Stated) else None,
+            "not_signed": [found.shown(text) for text in (*estimates, *others)],
         }
+
+
+class _Envelope(NamedTuple):
+    is_checked: bool  # whether one of the keys signed it
+    key: str
+    subjects: Mapping[str, str]
+    predicate: Predicate
+
+
+def _opened(data: bytes, keys: Mapping[str, "Ed25519PublicKey"]) -> _Envelope:
+    """Return the statement of an envelope; raises DataError without one, or if the key it names did not sign it."""
+    try:
+        envelope = json.loads(data)
+        body = base64.b64decode(envelope["payload"])
+        statement, [signature] = json.loads(body), envelope["signatures"]
+        subjects = {str(own["name"]): str(own["digest"]["sha256"]) for own in statement["subject"]}
+        key, value = str(signature["keyid"]), base64.b64decode(signature["sig"])
+        predicate = Predicate.model_validate(statement["predicate"])
+        missing = {"log", "features"} - subjects.keys()
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise DataError("is no signature; restore it from a backup") from None
+    if missing or envelope.get("payloadType") != PAYLOAD or not _holds(keys.get(key), value, body):
+        raise DataError(f"is not signed by the key {shown(key[:16])} that it names; restore it from a backup")
+    return _Envelope(key in keys, key, subjects, predicate)
+
+
+def _holds(key: "Ed25519PublicKey | None", value: bytes, body: bytes) -> bool:
+    """Return whether a key made a signature; a key that is not given is not asked."""
+    if key is None:
+        return True
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(value, encoded(body))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _changes(run: Run, signed: "_Envelope") -> Iterator[str]:
+    """Yield what is no longer as it was signed."""
+    said, commits = signed.predicate, run.commits
+    who = f"{said.by} ({said.role}) signed at {said.at}"
+    if said.run != run.header.digest:
+        yield f"what {who} is another run"
+    if len(commits) < said.entries or digest_of(commits[said.entries - 1].to_bytes()) != signed.subjects["log"]:
+        first = counted(said.entries, "entry", "entries")
+        yield f"the log is not the one that {who}: one of its first {first} was changed"
+    if run.complete_features().digest != signed.subjects["features"]:
+        yield f"the features are not those that {who}"
+    for key, digest in signed.subjects.items():
+        if key not in ("log", "features"):
+            data = run.store.read_if_there(key)
+            if data is None or digest_of(data) != digest:
+                yield f"{run.store.uri_of(key)} is not the one that {who}"
+
+
+def _not_signed(run: Run, valid: Sequence[_Envelope]) -> tuple[list[str], list[str]]:
+    """Return the newest estimate, and files that later entries do not change, if no valid signature covers them."""
+    entries = max(own.predicate.entries for own in valid)
+    signed, total = {key for own in valid for key in own.subjects}, len(run.commits)
+    estimates = [
+        f"the newest estimate of {run.uri} (entry {commit.number} of {total}) is NOT signed"
+        for commit, _ in run.logged(Stated)[-1:]
+        if commit.number > entries
+    ]
+    return estimates, [f"{run.store.uri_of(key)} is NOT signed" for key in unlogged_keys(run) if key not in signed]
 
 
 @dataclass

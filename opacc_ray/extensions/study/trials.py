@@ -38,8 +38,8 @@ from opacc_ray.extensions.study.cases import Case, Source, read_case
 from opacc_ray.extensions.study.peers import PEERS, Question
 from opacc_ray.extensions.study.study_spec import ITSELF, MethodSpec
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, Function, Metric, Parts, parse_metric
-from opacc_ray.neurons.sections import EqualCount, Histogram, equal_count, part_codes, part_counts, relative_entropy
-from opacc_ray.samplers import parse_parameters
+from opacc_ray.neurons.sections import EqualCount, Histogram, equal_count, part_codes, part_counts
+from opacc_ray.samplers import deepreduce, parse_parameters
 from opacc_ray.samplers.select import select
 from opacc_ray.selection import Outcome, Selection, is_binary
 from opacc_ray.slices import CROSSING, Slicing
@@ -351,8 +351,7 @@ def divergence(case: Case, index: NDArray[np.int64]) -> float:
     """Return KL(P_S || P_T) of the output layer, as DeepReduce measures it (Formula 1), for the chosen examples."""
     sections, share = _sections(case.source)
     codes = case.view.take(part_codes, np.unique(index), (sections,))  # (n, C)
-    counts = np.stack([np.bincount(neuron, minlength=sections.num) for neuron in codes.T])
-    return relative_entropy(share, counts)
+    return deepreduce.divergence(share, codes)
 
 
 @lru_cache(maxsize=2)

@@ -35,13 +35,13 @@ from opacc_ray.lake.examples import Example
 from opacc_ray.lake.formats.features import read_file
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.neurons.criteria import Criterion, Ranges
-from opacc_ray.neurons.sections import equal_count, part_bounds, part_codes, part_counts, relative_entropy
+from opacc_ray.neurons.sections import Histogram, equal_count, part_codes, part_counts
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import COLUMNS, LAYERS, Pool
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import StatedEstimate
 from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.samplers import parse_parameters
+from opacc_ray.samplers import deepreduce, parse_parameters
 from opacc_ray.samplers.select import select
 from opacc_ray.spec import ModelSpec, Spec, load_spec, parse_spec
 from opacc_ray.spec.table_spec import is_table, read_predictions
@@ -49,6 +49,9 @@ from opacc_ray.spec.table_spec import is_table, read_predictions
 DOCUMENT, INPUTS, RANGES = "suite.json", "inputs.npz", "ranges.npz"
 
 REDUCE = "deepreduce"
+
+Layers = dict[str, NDArray[np.float32]]
+"""Hidden and output layer, (n, m) each, as far as they are known."""
 
 SECTIONS = 20
 """Sections of each neuron of the output layer, for its divergence."""
@@ -138,10 +141,6 @@ class OpenSuite(NamedTuple):
     ranges: Ranges | None
     spec: Spec  # of the run
 
-    @property
-    def uri(self) -> str:
-        return self.store.uri
-
 
 def make_suite(
     run: Run | str, uri: str, *, size: int | None = None, criterion: str = "nc:0.5", method: str = REDUCE
@@ -173,8 +172,8 @@ def make_suite(
     rule, (places, labelled), stated = Criterion.parse(criterion), _labelled(run, within), run.read_estimate()
     with feature_store.open_view(run, ("prediction",), LAYERS) as view:
         rows: dict[str, Any] = feature_store.read_rows(run, (*LAYERS, *COLUMNS), places)
-        layers = {name: rows[name] for name in LAYERS if name in rows}
-        ranges = ranges_of(view) if rule.needs_ranges and layers else None
+        layers: Layers = {name: rows[name] for name in LAYERS if name in rows}
+        ranges = Ranges.merge(view.map(_part_ranges)) if rule.needs_ranges and layers else None
         covered = rule.bits(list(layers.values()), ranges) if layers else None
         chosen = _chosen(Pool(**rows, coverage=covered), size, method)
         coverage = cover({name: values[chosen] for name, values in layers.items()}, rule, ranges, view)
@@ -211,7 +210,10 @@ def read_suite(uri: str) -> OpenSuite:
     for name, content in files.items():
         if hashlib.sha256(content).hexdigest() != suite.files[name]:
             raise DataError(f"{store.uri_of(name)} was changed since the suite was made; {Suite.remedy}")
-    inputs = _decoded(files[INPUTS], len(suite.examples)) if INPUTS in files else None
+    inputs = None
+    if INPUTS in files:
+        with np.load(io.BytesIO(files[INPUTS]), allow_pickle=False) as archive:
+            inputs = [archive[f"{row:06d}"] for row in range(len(suite.examples))]
     ranges = Ranges.decode(files[RANGES], store.uri_of(RANGES)) if RANGES in files else None
     return OpenSuite(suite, store, inputs, ranges, parse_spec(suite.spec, f"the spec of {store.uri}"))
 
@@ -222,7 +224,7 @@ def is_right(prediction: str, label: str, within: float | None) -> bool:
 
 
 def cover(
-    layers: dict[str, NDArray[np.float32]], criterion: Criterion, ranges: Ranges | None, view: View | None = None
+    layers: Layers, criterion: Criterion, ranges: Ranges | None, view: View | None = None
 ) -> SuiteCoverage | None:
     """Measure how much of a model, and of the pool of a ``view``, a suite covers, given its ``layers`` (n, m).
 
@@ -230,38 +232,34 @@ def cover(
     """
     if not layers:
         return None
-    own, of_pool = bits_of(layers, criterion, ranges), dict[str, Any]()
+    met, of_pool = bits_of([*layers.values()], criterion, ranges), dict[str, Any]()
     if view is not None:
-        pool = np.bitwise_or.reduce(view.map(part_bits, criterion, ranges))
-        of_pool = {"pool": _count(pool), "both": _count(own & pool)}
+        pool = np.bitwise_or.reduce(view.map(_part_bits, criterion, ranges))
+        of_pool = {"pool": _count(pool), "both": _count(met & pool)}
         of_pool["kl"] = _divergence(view, layers["output"]) if "output" in layers else None
-    widths = [values.shape[1] for values in layers.values()]
-    requirements = criterion.requirements(widths)
-    return SuiteCoverage(criterion=str(criterion), requirements=requirements, met=_count(own), **of_pool)
+    requirements = criterion.requirements([values.shape[1] for values in layers.values()])
+    return SuiteCoverage(criterion=str(criterion), requirements=requirements, met=_count(met), **of_pool)
 
 
-def bits_of(layers: dict[str, NDArray[np.float32]], criterion: Criterion, ranges: Ranges | None) -> NDArray[np.uint8]:
+def bits_of(layers: Sequence[NDArray[np.float32]], criterion: Criterion, ranges: Ranges | None) -> NDArray[np.uint8]:
     """Return the requirements that at least one example meets, as packed bits."""
-    return np.asarray(np.bitwise_or.reduce(criterion.bits(list(layers.values()), ranges), axis=0))
+    return np.asarray(np.bitwise_or.reduce(criterion.bits(layers, ranges), axis=0))
 
 
 def _count(bits: NDArray[np.uint8]) -> int:
-    """Count the requirements in packed bits."""
     return int(np.bitwise_count(bits).sum())
 
 
-def part_bits(part: Pool, criterion: Criterion, ranges: Ranges | None) -> NDArray[np.uint8]:
-    """Return the requirements that at least one example of a part meets, as packed bits."""
-    return bits_of({name: getattr(part, name) for name in LAYERS if name in part.fields}, criterion, ranges)
+def _layers_of(part: Pool) -> list[NDArray[np.float32]]:
+    return [getattr(part, name) for name in LAYERS if name in part.fields]
 
 
-def ranges_of(view: View) -> Ranges:
-    """Return the ranges of the neurons over a pool."""
-    there = [name for name in LAYERS if name in view.fields]
-    bounds = [view.map(part_bounds, name) for name in there]
-    low, high = (tuple(end([own[side] for own in layer], axis=0) for layer in bounds)
-                 for side, end in enumerate((np.min, np.max)))  # fmt: skip
-    return Ranges(low, high)
+def _part_bits(part: Pool, criterion: Criterion, ranges: Ranges | None) -> NDArray[np.uint8]:
+    return bits_of(_layers_of(part), criterion, ranges)
+
+
+def _part_ranges(part: Pool) -> Ranges:
+    return Ranges.of(_layers_of(part))
 
 
 def _divergence(view: View, output: NDArray[np.float32]) -> float | None:
@@ -270,10 +268,8 @@ def _divergence(view: View, output: NDArray[np.float32]) -> float | None:
         sections = equal_count(view, "output", SECTIONS)
     except DataError:  # all outputs are constant
         return None
-    counts = view.total(part_counts, sections)
     codes = part_codes(Pool(output=output), np.arange(len(output)), (sections,))
-    own = np.stack([np.bincount(neuron, minlength=SECTIONS) for neuron in codes.T])
-    return relative_entropy(counts / counts.sum(axis=1, keepdims=True), own)
+    return deepreduce.divergence(Histogram((sections,), view.total(part_counts, sections)).share, codes)
 
 
 def _checked(run: Run) -> float | None:
@@ -327,11 +323,6 @@ def _contents(run: Run, examples: Sequence[SuiteExample], ranges: Ranges | None)
     return files | {INPUTS: sink.getvalue()}
 
 
-def _decoded(data: bytes, num: int) -> list[NDArray[Any]]:
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        return [archive[f"{row:06d}"] for row in range(num)]
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -341,8 +332,6 @@ WEIGHTS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 
 LEFT = 0.05
 """Share of requirements by which the coverage of a suite may fall before a warning reports it."""
-
-Layers = dict[str, NDArray[np.float32]]
 
 
 class Changed(Part):
@@ -421,44 +410,42 @@ def regress(
     if allow < 0:
         raise SpecError(f"allow={allow}: give a number of examples, 0 or more")
     opened = read_suite(os.fspath(suite))
-    answers = _answers(model, opened)
-    found = _compared(opened, answers, allow, accept=accept)
-    if accept:
-        _accept(opened, answers, found)
-    return found
-
-
-def _compared(opened: OpenSuite, answers: _Answers, allow: int, *, accept: bool) -> Regression:
-    suite = opened.document
-    pairs = list(zip(suite.examples, answers.texts, strict=True))
-    right = [is_right(text, own.label, suite.within) for own, text in pairs]
-    changed = [
-        (own.right, Changed(id=own.id, label=own.label, before=own.prediction, now=text))
-        for (own, text), now in zip(pairs, right, strict=True)
-        if now != own.right
+    answers, document = _answers(model, opened), opened.document
+    examples = [
+        SuiteExample(id=own.id, label=own.label, prediction=text, right=is_right(text, own.label, document.within))
+        for own, text in zip(document.examples, answers.texts, strict=True)
     ]
-    wrong = [item for was_right, item in changed if was_right]
-    others = sum(
-        not own.right and not now and own.prediction != text for (own, text), now in zip(pairs, right, strict=True)
-    )
+    pairs = list(zip(document.examples, examples, strict=True))
     coverage, warnings = _coverage(opened, answers)
-    return Regression(
-        suite=opened.uri,
+    wrong = [_changed(before, now) for before, now in pairs if before.right and not now.right]
+    result = Regression(
+        suite=opened.store.uri,
         model=answers.name,
         passed=len(wrong) <= allow,
         allowed=allow,
-        examples=len(pairs),
-        right=sum(right),
-        right_before=sum(own.right for own in suite.examples),
+        examples=len(examples),
+        right=sum(now.right for now in examples),
+        right_before=sum(before.right for before in document.examples),
         newly_wrong=wrong,
-        newly_right=[item for was_right, item in changed if not was_right],
-        otherwise_wrong=others,
-        pool_accuracy=suite.pool_accuracy,
+        newly_right=[_changed(before, now) for before, now in pairs if now.right and not before.right],
+        otherwise_wrong=sum(
+            before.prediction != now.prediction for before, now in pairs if not (before.right or now.right)
+        ),
+        pool_accuracy=document.pool_accuracy,
         coverage=coverage,
-        age=suite.age,
+        age=document.age,
         accepted=accept,
         warnings=warnings,
     )
+    if accept:  # labels, inputs and what the suite covered when it was made stay
+        models = [*document.models, SuiteModel.of(answers.name, examples, coverage)]
+        accepted = document.model_copy(update={"examples": examples, "models": models})
+        opened.store.write(DOCUMENT, accepted.to_bytes())
+    return result
+
+
+def _changed(before: SuiteExample, now: SuiteExample) -> Changed:
+    return Changed(id=now.id, label=now.label, before=before.prediction, now=now.prediction)
 
 
 def _coverage(opened: OpenSuite, answers: _Answers) -> tuple[SuiteCoverage | None, list[str]]:
@@ -489,17 +476,6 @@ def _coverage(opened: OpenSuite, answers: _Answers) -> tuple[SuiteCoverage | Non
             "pool; label some of this pool and make a new suite"
         )
     return found, warnings
-
-
-def _accept(opened: OpenSuite, answers: _Answers, found: Regression) -> None:
-    """Write the suite with these answers; labels, inputs and what it covered when it was made stay."""
-    suite = opened.document
-    examples = [
-        SuiteExample(id=own.id, label=own.label, prediction=text, right=is_right(text, own.label, suite.within))
-        for own, text in zip(suite.examples, answers.texts, strict=True)
-    ]
-    models = [*suite.models, SuiteModel.of(answers.name, examples, found.coverage)]
-    opened.store.write(DOCUMENT, suite.model_copy(update={"examples": examples, "models": models}).to_bytes())
 
 
 # -- answers of a model ----------------------------------------------------------------------------------
@@ -580,7 +556,7 @@ def _read(given: Mapping[str, Any], opened: OpenSuite, source: str) -> list[str]
     missing = [id for id in ids if id not in given]
     if missing:
         raise DataError(
-            f"{source} lacks {counted(len(missing), 'example')} of the {len(ids)} of {opened.uri}, the first "
+            f"{source} lacks {counted(len(missing), 'example')} of the {len(ids)} of {opened.store.uri}, the first "
             f"{missing[0]!r}; give a prediction for each"
         )
     model, texts = opened.spec.model, []

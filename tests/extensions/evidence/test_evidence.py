@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from audited_run import CLASSES, label, write_features, write_pool
+from audited_run import CLASSES, label
 from consistent_edits import EDITS, edit, make_keys
 from golden_run import copy_golden_run
 
@@ -20,12 +20,8 @@ from opacc_ray.runs.run import Run
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """A run with a round that nobody has labelled."""
-    write_pool(str(tmp_path))
-    run, _ = write_features(str(tmp_path))
-    verbs.select(run, "srs", 20, {})
-    return run
+def run(drawn: Run) -> Run:
+    return drawn
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ from typing import Any
 import audited_run
 import numpy as np
 import pytest
-from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
+from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features
 from audited_run import extract_by_hand as extract
 from logged import label_files, log_labels
+from restored import Restored
 
 from opacc_ray.audit import accuracy, goals, stages, verbs
 from opacc_ray.audit.stages import index_features, unfinished
@@ -33,19 +34,9 @@ from opacc_ray.runs.run import Run
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    write_pool(str(tmp_path))
-    return tmp_path
-
-
-@pytest.fixture
-def run(home: Path) -> Run:
+def run(prepared: Restored, home: Path) -> Run:
     """A run with two rounds, labels and an estimate."""
-    run, _ = write_features(str(home))
-    label(run, verbs.select(run, "srs", 20, {}).ids)
-    label(run, verbs.next_round(run, 10).ids)
-    accuracy.estimate(run)
-    return run
+    return Run.open(str(prepared.restore("two rounds") / "audit"))
 
 
 def problems(run: Run) -> list[str]:
@@ -117,7 +108,7 @@ def test_damage_is_named(kind: str, run: Run, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(("name", "wrong"), [("prediction", lambda own: (own + 1) % 3), ("confidence", np.square)])
 def test_shard_whose_predictions_do_not_follow_from_its_output_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, wrong: Callable[[Any], Any]
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, wrong: Callable[[Any], Any]
 ) -> None:
     shards = iter(range(3))
 
@@ -126,8 +117,7 @@ def test_shard_whose_predictions_do_not_follow_from_its_output_is_named(
         return own | {name: wrong(own[name])} if next(shards) == 1 else own
 
     monkeypatch.setattr(audited_run, "decided_by_output", decided)
-    write_pool(str(tmp_path))
-    run, stage = write_features(str(tmp_path))
+    run, stage = write_features(str(home))
     [problem] = problems(run)
     assert f"{SHARD}: the {name} of 30 of its 30 examples is not that of their stored output" in problem
     assert [shard.name for shard in unfinished(stage.job, stage.plan).missing] == ["part-000001"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from extracting_here import extracting_here
+from restored import Restored
 from small_fleet import label, write_fleet
 
 from opacc_ray.audit import verbs
@@ -110,6 +111,16 @@ def fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Fleet:
     return Fleet(tmp_path, capsys)
 
 
+@pytest.fixture
+def drawn(prepared: Restored, capsys: pytest.CaptureFixture[str]) -> Fleet:
+    return Fleet(prepared.restore("drawn"), capsys)
+
+
+@pytest.fixture
+def labelled(prepared: Restored, capsys: pytest.CaptureFixture[str]) -> Fleet:
+    return Fleet(prepared.restore("labelled"), capsys)
+
+
 def test_alerts_are_delivered_although_an_audit_is_broken_once_and_when_they_are_over(
     fleet: Fleet, webhook: Webhook
 ) -> None:
@@ -150,42 +161,40 @@ def test_alerts_are_delivered_although_an_audit_is_broken_once_and_when_they_are
     assert SECRET not in fleet.said + "".join(path.read_text() for path in fleet.folder.rglob("*") if path.is_file())
 
 
-def test_a_failure_is_told_where_no_limits_are_set(fleet: Fleet, webhook: Webhook) -> None:
-    fleet.alerts, fleet.is_broken = {"to": [webhook.url, str(fleet.home / "alert.json")]}, True
-    assert fleet()[0] == 3
+def test_a_failure_is_told_where_no_limits_are_set(drawn: Fleet, webhook: Webhook) -> None:
+    drawn.alerts, drawn.is_broken = {"to": [webhook.url, str(drawn.home / "alert.json")]}, True
+    assert drawn()[0] == 3
     [post] = webhook.posts
-    notice = json.loads((fleet.home / "alert.json").read_text())
+    notice = json.loads((drawn.home / "alert.json").read_text())
     assert ([item["audit"] for item in notice["problems"]], notice["guarantee"]) == ([BROKEN], None)
     assert f"{BROKEN} failed" in post["text"]
 
 
-def test_an_alert_that_is_not_taken_is_an_error_until_it_is(fleet: Fleet, webhook: Webhook) -> None:
-    fleet.alerts["to"] = webhook.url
-    fleet.label(fleet()[1])
+def test_an_alert_that_is_not_taken_is_an_error_until_it_is(labelled: Fleet, webhook: Webhook) -> None:
+    labelled.alerts["to"] = webhook.url
     webhook.answers = [500, 404, 503, 302]  # a redirect would make a GET of the POST
-    code, answer = fleet("--summary")
+    code, answer = labelled("--summary")
     assert (code, answer["exit_codes"], webhook.posts) == (9, [9, 8], [])
     assert "in 4 tries" in answer["deliveries"][0]["error"]
-    assert "error=302" in fleet.said
-    assert SECRET not in fleet.said
+    assert "error=302" in labelled.said
+    assert SECRET not in labelled.said
     webhook.answers = [500, 429, 503]
-    assert fleet("--summary")[0] == 8
+    assert labelled("--summary")[0] == 8
     assert (len(webhook.posts), webhook.answers) == (1, [])
 
 
 def test_a_server_that_is_down_keeps_no_other_receiver_from_the_alert(
-    fleet: Fleet, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+    labelled: Fleet, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     webhook.close()
     monkeypatch.setenv("HOOK", webhook.url)
-    fleet.alerts["to"] = ["$HOOK", str(fleet.home / "alert.json")]
-    fleet.label(fleet()[1])
-    code, answer = fleet("--summary")
+    labelled.alerts["to"] = ["$HOOK", str(labelled.home / "alert.json")]
+    code, answer = labelled("--summary")
     assert code == 9
     assert [item["state"] for item in answer["deliveries"]] == ["failed", "delivered"]
-    assert "$HOOK did not accept the notice in 4 tries: " in fleet.said
-    assert SECRET not in fleet.said
-    assert len(json.loads((fleet.home / "alert.json").read_text())["problems"]) == 2
+    assert "$HOOK did not accept the notice in 4 tries: " in labelled.said
+    assert SECRET not in labelled.said
+    assert len(json.loads((labelled.home / "alert.json").read_text())["problems"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -221,12 +230,12 @@ def test_a_fleet_without_a_summary_is_told_too(fleet: Fleet, webhook: Webhook) -
     assert "weekly failed: no summary could be written" in post["text"]
 
 
-def test_a_summary_remembers_failures_until_the_audit_succeeds(fleet: Fleet) -> None:
-    fleet.is_broken = True
-    _, first = fleet()
+def test_a_summary_remembers_failures_until_the_audit_succeeds(drawn: Fleet) -> None:
+    drawn.is_broken = True
+    _, first = drawn()
     [failure] = [item["failure"] for item in first["audits"] if item["failure"]]
-    fleet.is_broken = False  # mended, and not run since
-    code, answer = fleet("--summary")
+    drawn.is_broken = False  # mended, and not run since
+    code, answer = drawn("--summary")
     assert code == 3
     [found] = [item for item in answer["audits"] if item["failure"]]
     assert (found["name"], found["failure"]) == (BROKEN, failure)
@@ -234,11 +243,11 @@ def test_a_summary_remembers_failures_until_the_audit_succeeds(fleet: Fleet) -> 
     assert {item["attempt"]["state"] for item in answer["audits"] if item is not found} == {"succeeded"}
     when = f"Failed at {failure['at'][:10]} {failure['at'][11:16]} UTC"
     for name in ("summary.html", "summary.md"):
-        assert when in (fleet.folder / name).read_text()
-    assert FleetSummary.from_bytes((fleet.folder / "summary.json").read_bytes(), "summary").to_dict() == answer
-    assert fleet()[0] == 0
-    assert fleet("--summary")[0] == 0
-    assert "Failed" not in (fleet.folder / "summary.html").read_text()
+        assert when in (drawn.folder / name).read_text()
+    assert FleetSummary.from_bytes((drawn.folder / "summary.json").read_bytes(), "summary").to_dict() == answer
+    assert drawn()[0] == 0
+    assert drawn("--summary")[0] == 0
+    assert "Failed" not in (drawn.folder / "summary.html").read_text()
 
 
 KILLED = """
@@ -266,11 +275,11 @@ def test_a_process_that_was_killed_is_a_failure(fleet: Fleet, monkeypatch: pytes
 
 
 def test_an_outcome_is_kept_up_to_date_and_an_interrupt_keeps_the_failure_before(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    drawn: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleet.is_broken = True
-    fleet()
-    place = fleet.folder / "outcomes" / f"{BROKEN}.json"
+    drawn.is_broken = True
+    drawn()
+    place = drawn.folder / "outcomes" / f"{BROKEN}.json"
     failure = json.loads(place.read_text())["failure"]
     seen: list[str] = []
 
@@ -284,92 +293,88 @@ def test_an_outcome_is_kept_up_to_date_and_an_interrupt_keeps_the_failure_before
 
     monkeypatch.setattr(queue, "BEAT", 0.05)
     monkeypatch.setattr(verbs, "first_round", slow)
-    parsed = load_fleet(fleet.home / "fleet.yaml")
+    parsed = load_fleet(drawn.home / "fleet.yaml")
     with pytest.raises(KeyboardInterrupt):
         work_through(parsed._replace(audits=parsed.audits[-1:]), unreported, trial=False)
     after = json.loads(place.read_text())
     assert seen[0] > after["attempt"]["began"]
     assert (after["attempt"]["state"], after["failure"]) == ("interrupted", failure)
-    code, answer = fleet("--summary")
+    code, answer = drawn("--summary")
     assert (code, answer["audits"][3]["failure"]) == (3, failure)
 
 
-def test_a_fleet_notices_a_run_that_was_restored_from_an_earlier_time(fleet: Fleet) -> None:
-    fleet.label(fleet()[1])
-    assert fleet()[0] == 8
+def test_a_fleet_notices_a_run_that_was_restored_from_an_earlier_time(labelled: Fleet) -> None:
+    assert labelled()[0] == 8
     name = "weekly-trained-shop"
-    outcome = json.loads((fleet.folder / "outcomes" / f"{name}.json").read_text())
+    outcome = json.loads((labelled.folder / "outcomes" / f"{name}.json").read_text())
     [uri] = outcome["heads"]
     run = Run.open(uri)
     for key in [entry.key for entry in run.store.list("log/")][-2:]:
         run.store.delete(key)
     run.store.delete("estimate.json")
     for _ in range(2):  # it is remembered
-        assert fleet()[0] == 5
-        assert f"the log of {uri} has no entry {outcome['heads'][uri][:16]}" in fleet.said
+        assert labelled()[0] == 5
+        assert f"the log of {uri} has no entry {outcome['heads'][uri][:16]}" in labelled.said
 
 
-def test_an_acknowledged_alert_is_not_repeated_until_it_is_over(fleet: Fleet, webhook: Webhook) -> None:
-    fleet.alerts["to"] = webhook.url
-    fleet.label(fleet()[1])
-    assert fleet()[0] == 8
-    output = str(fleet.home / "audits")
+def test_an_acknowledged_alert_is_not_repeated_until_it_is_over(labelled: Fleet, webhook: Webhook) -> None:
+    labelled.alerts["to"] = webhook.url
+    assert labelled()[0] == 8
+    output = str(labelled.home / "audits")
     assert main(["fleet", "alerts", output]) == 0
-    said = fleet.capsys.readouterr().out
+    said = labelled.capsys.readouterr().out
     assert said.count("FIRING") == 2
     assert main(["fleet", "alerts", "ack", output, "weekly-none", "--as", "ann"]) == 2
-    assert "weekly-random-shop, weekly-random-field has an alert" in fleet.capsys.readouterr().err
+    assert "weekly-random-shop, weekly-random-field has an alert" in labelled.capsys.readouterr().err
     for audit in ALERTED:
         assert main(["fleet", "alerts", "ack", output, audit, "--as", "ann", "--note", "new weights on Monday"]) == 0
-    fleet.capsys.readouterr()
-    code, answer = fleet("--summary")
+    labelled.capsys.readouterr()
+    code, answer = labelled("--summary")
     assert (code, answer["exit_codes"]) == (0, [])  # somebody knows
     assert [post["text"].count("acknowledged by ann") for post in webhook.posts] == [0, 2]
     assert "new weights on Monday" in webhook.posts[1]["text"]
 
-    fleet("--summary")
+    labelled("--summary")
     assert len(webhook.posts) == 2
     assert main(["fleet", "alerts", output, "--json"]) == 0
-    found = json.loads(fleet.capsys.readouterr().out)["alerts"]
+    found = json.loads(labelled.capsys.readouterr().out)["alerts"]
     assert [item["acknowledged"]["by"] for item in found] == ["ann"] * 2
     assert len({item["since"] for item in found}) == 1
 
-    fleet.alerts["min"] = {"accuracy": 0.05}
-    assert fleet("--summary")[0] == 0
+    labelled.alerts["min"] = {"accuracy": 0.05}
+    assert labelled("--summary")[0] == 0
     assert webhook.posts[2]["type"] == "success"
     assert main(["fleet", "alerts", output]) == 0
-    assert "Nothing is wrong in 1 fleet: weekly." in fleet.capsys.readouterr().out
-    fleet.alerts["min"] = {"accuracy": 0.9}  # raised again: the acknowledgement was of the earlier one
-    assert fleet("--summary")[0] == 8
+    assert "Nothing is wrong in 1 fleet: weekly." in labelled.capsys.readouterr().out
+    labelled.alerts["min"] = {"accuracy": 0.9}  # raised again: the acknowledgement was of the earlier one
+    assert labelled("--summary")[0] == 8
     assert len(webhook.posts) == 4
 
 
-def test_an_alert_is_not_over_because_a_label_is_withdrawn(fleet: Fleet, webhook: Webhook) -> None:
-    fleet.alerts["to"] = webhook.url
-    fleet.label(fleet()[1])
-    code, answer = fleet()
+def test_an_alert_is_not_over_because_a_label_is_withdrawn(labelled: Fleet, webhook: Webhook) -> None:
+    labelled.alerts["to"] = webhook.url
+    code, answer = labelled()
     assert code == 8
     run = Run.open(answer["audits"][0]["run"])
     assert main(["labels", "withdraw", run.uri, run.read_selection(1).ids[0]]) == 0
-    fleet.capsys.readouterr()
-    assert fleet("--summary")[0] == 8
+    labelled.capsys.readouterr()
+    assert labelled("--summary")[0] == 8
     assert len(webhook.posts) == 1
-    assert main(["fleet", "alerts", str(fleet.home / "audits")]) == 0
-    said = " ".join(fleet.capsys.readouterr().out.split())
+    assert main(["fleet", "alerts", str(labelled.home / "audits")]) == 0
+    said = " ".join(labelled.capsys.readouterr().out.split())
     assert (
         f"{answer['audits'][0]['name']}: the alert min accuracy stays raised, because it cannot be decided: no" in said
     )
 
 
-def test_a_new_run_with_the_same_alert_is_no_news(fleet: Fleet, webhook: Webhook) -> None:
-    fleet.alerts["to"] = webhook.url
-    fleet.label(fleet()[1])
-    assert fleet()[0] == 8
-    (fleet.home / "shop" / "100.png").write_bytes((fleet.home / "shop" / "000.png").read_bytes())
-    code, answer = fleet()
+def test_a_new_run_with_the_same_alert_is_no_news(labelled: Fleet, webhook: Webhook) -> None:
+    labelled.alerts["to"] = webhook.url
+    assert labelled()[0] == 8
+    (labelled.home / "shop" / "100.png").write_bytes((labelled.home / "shop" / "000.png").read_bytes())
+    code, answer = labelled()
     assert code == 8
-    fleet.label(answer)
-    code, answer = fleet()
+    labelled.label(answer)
+    code, answer = labelled()
     assert (code, answer["audits"][0]["history"][-1]["run"]) == (8, answer["audits"][0]["run"])  # of the new run
     assert len(webhook.posts) == 1
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from extracting_here import extracting_here
+from restored import Restored
 from small_fleet import SPEC, Weeks, label, model, write_fleet
 from small_pictures import picture
 
 from opacc_ray.audit import comparison, verbs
 from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import terminal_text
-from opacc_ray.errors import AlertError
+from opacc_ray.errors import AlertError, DataError
 from opacc_ray.extensions.fleet.alerts import Evidence
 from opacc_ray.extensions.fleet.commands import fleet_text
 from opacc_ray.extensions.fleet.fleet_spec import load_fleet
@@ -33,7 +34,7 @@ class Home:
     """A fleet that changes from week to week."""
 
     def __init__(self, home: Path) -> None:
-        self.home = home
+        self.home, self.file = home, home / "fleet.yaml"
 
     def run(self, *, work: bool = True, **changes: Any) -> Written:
         with extracting_here():
@@ -60,19 +61,29 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
+@pytest.fixture
+def drawn(prepared: Restored) -> Home:
+    return Home(prepared.restore("drawn"))
+
+
+@pytest.fixture
+def labelled(prepared: Restored) -> Home:
+    return Home(prepared.restore("labelled"))
+
+
 def by_name(written: Written) -> dict[str, AuditSummary]:
     return {item.name.removeprefix("weekly-"): item for item in written.summary.audits}
 
 
-def test_labels_that_are_in_are_stated_and_others_are_waited_for(home: Home) -> None:
-    first = home.run()
+def test_labels_that_are_in_are_stated_and_others_are_waited_for(drawn: Home) -> None:
+    first = drawn.run()
     audits = by_name(first)
     assert [item.last for item in audits.values()] == [None] * 4
     shop = Run.open(audits["trained-shop"].run or "")
     label(shop)
     half = Run.open(audits["random-shop"].run or "")
     label(half, half.read_selection(1).ids[:10])
-    audits = by_name(home.run(work=False))
+    audits = by_name(drawn.run(work=False))
     last = audits["trained-shop"].last
     assert (last.value, last.n, last.run) == (1.0, 30, shop.uri)
     assert shop.read_estimate() is not None
@@ -82,15 +93,15 @@ def test_labels_that_are_in_are_stated_and_others_are_waited_for(home: Home) -> 
 
 
 def test_annotators_who_agree_by_chance_are_told_of_wherever_the_fleet_is_shown(
-    home: Home, capsys: pytest.CaptureFixture[str]
+    drawn: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = Run.open(by_name(home.run())["trained-shop"].run or "")
+    run = Run.open(by_name(drawn.run())["trained-shop"].run or "")
     for name, shift in (("ann", 0), ("bob", 1)):
         ids = run.read_selection(1).ids
         rows = "".join(f"{id},{(int(id[:3]) + shift * (1 + place % 3)) % 4},{name}\n" for place, id in enumerate(ids))
         import_labels(run, f"{name}.csv", f"id,label,annotator\n{rows}".encode(), conflict="latest")
-    assert main(["fleet", str(home.file), "--summary"]) == 0
-    said, folder = capsys.readouterr().out, home.home / "audits" / "fleets" / "weekly"
+    assert main(["fleet", str(drawn.file), "--summary"]) == 0
+    said, folder = capsys.readouterr().out, drawn.home / "audits" / "fleets" / "weekly"
     assert "Annotators agree no better than chance (alpha -0.3" in said
     assert "Annotators agree no better than chance (alpha -0.3" in (folder / "summary.html").read_text()
     assert "Annotators agree no better than chance" in (folder / "summary.md").read_text()
@@ -98,13 +109,12 @@ def test_annotators_who_agree_by_chance_are_told_of_wherever_the_fleet_is_shown(
     assert (audit["history"][-1]["low"], audit["history"][-1]["high"]) == (0, 1)
 
 
-def test_a_round_waits_since_it_was_drawn(home: Home) -> None:
-    home.run()
-    run = Run.open(by_name(home.run())["random-shop"].run or "")
+def test_a_round_waits_since_it_was_drawn(drawn: Home) -> None:
+    run = Run.open(by_name(drawn.run())["random-shop"].run or "")
     label(run)
     before = datetime.now(UTC) - timedelta(seconds=2)
     verbs.next_round(run, 5)
-    [waiting] = by_name(home.run(work=False))["random-shop"].waiting
+    [waiting] = by_name(drawn.run(work=False))["random-shop"].waiting
     assert (waiting.round, waiting.missing) == (2, 5)
     assert before <= datetime.fromisoformat(waiting.since) <= datetime.now(UTC)
     assert 0 <= waiting.days < 1
@@ -116,10 +126,10 @@ def served(home: Home, name: str, **more: Any) -> dict[str, Any]:
 
 
 def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    drawn: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("opacc_ray.report.run_report.make_report", make_report)
-    written = home.two_weeks(*(served(home, name) for name in ("trained", "random")))
+    written = drawn.two_weeks(*(served(drawn, name) for name in ("trained", "random")))
     after = by_name(written)["served-shop"]
     report = (Path(written.files[0]).parent / (after.report or "")).resolve()
     assert report == Path(after.last.run, "report.html").resolve()
@@ -134,19 +144,19 @@ def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(
 
 
 @pytest.mark.parametrize("method", ["neyman", "deepest", "ces"])
-def test_weeks_of_any_method_have_a_change_and_are_held_to_both_limits(home: Home, method: str) -> None:
+def test_weeks_of_any_method_have_a_change_and_are_held_to_both_limits(drawn: Home, method: str) -> None:
     spec = {"transform": "small_pictures:to_input", "sample": {"method": method, "budget": 30}}
     asked = {"spec": spec, "alerts": {"min": {"accuracy": 0.9}, "max_drop": {"accuracy": 0.01}}}
-    written = home.two_weeks(served(home, "trained", **asked), served(home, "random", **asked))
+    written = drawn.two_weeks(served(drawn, "trained", **asked), served(drawn, "random", **asked))
     assert written.failure.exit_code == AlertError.exit_code
     for audit in by_name(written).values():
         assert audit.change.significant
         assert [check.raised for check in audit.alerts] == [True, True]
 
 
-def test_a_sequence_decides_a_drop_by_two_sequences_that_share_its_error(home: Home) -> None:
+def test_a_sequence_decides_a_drop_by_two_sequences_that_share_its_error(drawn: Home) -> None:
     alerts = {"max_drop": {"accuracy": 0.05}, "decided_by": "sequence"}
-    written = home.two_weeks(served(home, "trained"), served(home, "random", alerts=alerts))
+    written = drawn.two_weeks(served(drawn, "trained"), served(drawn, "random", alerts=alerts))
     audit = by_name(written)["served-shop"]
     [check] = audit.alerts
     before, now = (Evidence.of(Run.open(point.run)) for point in audit.history)
@@ -205,23 +215,37 @@ def test_places_of_one_population_are_compared(home: Home) -> None:
     assert [check.raised for check in audit.alerts] == [True]
 
 
-def test_an_alert_is_a_problem_until_it_is_over(home: Home) -> None:
-    alerts = {"min": {"accuracy": 0.9}}
-    home.label(home.run(alerts=alerts))
-    written = home.run(work=False)
+def test_an_alert_is_a_problem_until_it_is_over(labelled: Home) -> None:
+    written = labelled.run(work=False, alerts={"min": {"accuracy": 0.9}})
     assert written.failure.exit_code == AlertError.exit_code
     problems = written.summary.problems
     assert [item.audit for item in problems] == ["weekly-random-shop", "weekly-random-field"]
     assert problems[0].check.level == 1 - 0.05 / 4
-    later = home.run(work=False, alerts={"min": {"accuracy": 0.8}})
+    later = labelled.run(work=False, alerts={"min": {"accuracy": 0.8}})
     assert [item.since for item in later.summary.problems] == [item.since for item in problems]
-    assert home.run(work=False, alerts={"min": {"accuracy": 0.05}}).summary.problems == []
+    assert labelled.run(work=False, alerts={"min": {"accuracy": 0.05}}).summary.problems == []
 
 
-def test_an_audit_is_held_to_its_own_limit(home: Home, tmp_path: Path) -> None:
+def test_what_is_remembered_is_never_replaced_because_it_cannot_be_read(labelled: Home) -> None:
+    asked = {"alerts": {"min": {"accuracy": 0.9}}}
+    folder = Path(labelled.run(work=False, **asked).summary.folder)
+    summary, outcome = folder / "summary.json", folder / "outcomes" / "weekly-trained-shop.json"
+    kept = summary.read_text()
+    summary.write_text("{")
+    for work in (False, True):
+        with pytest.raises(DataError, match=rf"{summary} is not JSON .*; restore it; or delete it and run"):
+            labelled.run(work=work, **asked)
+    assert summary.read_text() == "{"
+    summary.write_text(kept)
+    outcome.write_text("{")
+    written = labelled.run(**asked)
+    assert f"{outcome} is not JSON" in by_name(written)["trained-shop"].failure.error
+    assert (written.failure.exit_code, outcome.read_text()) == (5, "{")
+
+
+def test_an_audit_is_held_to_its_own_limit(labelled: Home) -> None:
     alerts, overrides = {"min": {"accuracy": 0.9}}, [{"models": ["random"], "alerts": {"min": {"accuracy": 0.05}}}]
-    home.label(home.run(alerts=alerts, overrides=overrides))
-    written = home.run(work=False)
+    written = labelled.run(work=False, alerts=alerts, overrides=overrides)
     assert written.failure is None
     limits = {name: [check.limit for check in item.alerts] for name, item in by_name(written).items()}
     assert limits == {"random-shop": [0.05], "random-field": [0.05], "trained-shop": [0.9], "trained-field": [0.9]}
@@ -230,18 +254,17 @@ def test_an_audit_is_held_to_its_own_limit(home: Home, tmp_path: Path) -> None:
         assert "random × field has its own limits: an interval of the accuracy below" in said
         assert "trained × field has its own" not in said
     assert "decided by 98.75\N{NO-BREAK SPACE}% intervals, which are wider than those above." in page
-    as_above = home.run(work=False, alerts=alerts | {"false_alarms": 0.2}, overrides=overrides)
+    as_above = labelled.run(work=False, alerts=alerts | {"false_alarms": 0.2}, overrides=overrides)
     assert "decided by 95\N{NO-BREAK SPACE}% intervals.</p>" in Path(as_above.files[0]).read_text()
 
 
-def test_a_failure_comes_before_an_alert_and_what_cannot_be_read_is_named(home: Home) -> None:
-    home.label(home.run(alerts={"min": {"accuracy": 0.9}}))
-    written = home.run(work=False)
+def test_a_failure_comes_before_an_alert_and_what_cannot_be_read_is_named(labelled: Home) -> None:
+    written = labelled.run(work=False, alerts={"min": {"accuracy": 0.9}})
     run = Run.open(by_name(written)["random-field"].last.run)
     [kept] = (Path(run.store.uri) / "estimates").iterdir()
     for place in (kept, kept.parent.parent / "estimate.json"):
         place.write_text(re.sub(r'"value": [\d.]+', '"value": 0.5', place.read_text(), count=1))
-    written = home.run(work=False)
+    written = labelled.run(work=False)
     assert written.failure.exit_code == 5
     failure = by_name(written)["random-field"].failure
     assert f"{kept.name} was changed since it was written" in failure.error
@@ -250,9 +273,8 @@ def test_a_failure_comes_before_an_alert_and_what_cannot_be_read_is_named(home: 
     assert "stays raised, because it cannot be decided" in kept[0]
 
 
-def test_an_audit_that_failed_keeps_its_alert_in_the_table(home: Home) -> None:
-    home.label(home.run(alerts={"min": {"accuracy": 0.9}}))
-    found = home.run(work=False).summary
+def test_an_audit_that_failed_keeps_its_alert_in_the_table(labelled: Home) -> None:
+    found = labelled.run(work=False, alerts={"min": {"accuracy": 0.9}}).summary
     failed = [
         item.model_copy(update={"failure": AuditFailure(error="no disk", exit_code=5, at=found.made)})
         for item in found.audits
@@ -262,17 +284,17 @@ def test_an_audit_that_failed_keeps_its_alert_in_the_table(home: Home) -> None:
     assert table.count("<td>FAILED, ALERT</td>") == 2
 
 
-def test_the_files_say_the_same_and_escape_what_others_wrote(home: Home) -> None:
-    written = home.run(name="weekly")
+def test_the_files_say_the_same_and_escape_what_others_wrote(drawn: Home) -> None:
+    written = drawn.run(work=False)
     [page, document, text] = [Path(uri).read_text() for uri in written.files]
     assert FleetSummary.from_bytes(document.encode(), "summary.json") == written.summary
     assert written.summary.answer == "0 of 4 audits have an accuracy, 120 labels are missing."
     assert written.summary.answer in page
     assert written.summary.answer in text
     assert "| 30 | 1 | less than an hour |" in text
-    (home.home / "random.safetensors").write_bytes(b"x")
-    evil = {"a": {"factory": "small_model:network", "weights": str(home.home / "<script>alert(1)</script>")}}
-    written = home.run(models=evil)
+    (drawn.home / "random.safetensors").write_bytes(b"x")
+    evil = {"a": {"factory": "small_model:network", "weights": str(drawn.home / "<script>alert(1)</script>")}}
+    written = drawn.run(models=evil)
     [page, _, text] = [Path(uri).read_text() for uri in written.files]
     assert "&lt;script&gt;" in page
     assert "<script>" not in page + text
