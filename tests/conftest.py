@@ -21,7 +21,7 @@ from small_spec import small_spec
 
 from opacc_ray.extract import user_code
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs import identity
+from opacc_ray.runs import run as run_module
 
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it once, when it is imported
 os.environ.setdefault("OPACC_STORAGE_PATIENCE", "0")  # tests of outages set it
@@ -164,9 +164,9 @@ def one_commit() -> Iterator[None]:
     def commit_of(folder: str) -> str | None:
         return own()
 
-    own = identity._git_commit
+    own = run_module._git_commit
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(identity, "_git_commit", lambda: commit_of(os.getcwd()))
+        patch.setattr(run_module, "_git_commit", lambda: commit_of(os.getcwd()))
         yield
 
 

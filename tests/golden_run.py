@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.documents import sealed
-from opacc_ray.runs import draws
 from opacc_ray.runs.commit_log import Commit, digest_of
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Draw
@@ -75,7 +74,7 @@ def replace_drawn(home: Path, number: int, name: str, data: bytes) -> None:
             return
         draw = Draw.from_dict(drawn[0], "the log")
         files = {key: (folder / draw.folder / key).read_bytes() for key in draw.files} | {name: data}
-        new = draws.describe(files, draw.run, draw.features)
+        new = Draw.of(files, draw.run, draw.features)
         (folder / new.folder).mkdir(exist_ok=True)
         for key, content in files.items():
             (folder / new.folder / key).write_bytes(content)

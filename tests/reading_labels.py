@@ -3,7 +3,7 @@
 import pytest
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.formats import parse
 from opacc_ray.labels.label_rows import Label, LabelFile
 
 

@@ -13,7 +13,7 @@ from small_pictures import picture
 
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs import identity
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 
 SIZES = {"shop": 60, "field": 45}
@@ -76,7 +76,7 @@ class Weeks:
             def now(cls, tz: tzinfo | None = None) -> datetime:
                 return datetime(2026, 10, 5, 6, tzinfo=tz) + timedelta(weeks=week[0])
 
-        patch.setattr(identity, "datetime", Clock)
+        patch.setattr(run_module, "datetime", Clock)
 
     def next(self) -> None:
         self.week[0] += 1

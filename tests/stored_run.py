@@ -9,8 +9,7 @@ from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.inference import decided_by_output
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.examples import Plan
-from opacc_ray.runs.identity import header_of
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, header_of
 from opacc_ray.spec import ModelSpec, Spec
 
 

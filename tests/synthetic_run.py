@@ -10,8 +10,7 @@ from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.store import Entry
-from opacc_ray.runs.identity import header_of
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, header_of
 from opacc_ray.spec import parse_spec
 
 CLASSES = 10

@@ -48,13 +48,13 @@ from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.sample import Sample, join
 from opacc_ray.estimation.sequential import SPENDING, confidence_sequence, draw_sequence
 from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.label_log import Score, label_files, refuse_lost
 from opacc_ray.labels.label_rows import find_class, quoted, why_no_class
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
     digest_of,
     having_labels,
+    measure_agreement,
     no_label,
     none_imported,
     read_rounds,

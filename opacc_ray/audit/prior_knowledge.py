@@ -26,7 +26,7 @@ from opacc_ray.extract.shards import Columns
 from opacc_ray.extract.table_columns import read_words, try_words
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.judges import read_judges, read_said, text_of
-from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.formats import parse
 from opacc_ray.labels.joining import ids_of_names, join, reading_by
 from opacc_ray.labels.label_log import outcome_of, read_log
 from opacc_ray.labels.label_rows import Label, LabelFile

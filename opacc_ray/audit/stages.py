@@ -45,8 +45,7 @@ from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.identity import checked_weights, header_of, located
-from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run import HEADER, Run, checked_weights, header_of, located
 from opacc_ray.runs.run_documents import RunHeader
 from opacc_ray.runs.series import features_before, known_features, names_of_runs, run_beside
 from opacc_ray.samplers.base import Report

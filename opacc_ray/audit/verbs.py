@@ -28,7 +28,7 @@ from opacc_ray.extract import user_code
 from opacc_ray.extract.feature_set import feature_set
 from opacc_ray.extract.table_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
-from opacc_ray.labels.formats.label_formats import MANIFESTS, NOTES, link_to, write_manifest
+from opacc_ray.labels.formats import MANIFESTS, NOTES, link_to, write_manifest
 from opacc_ray.labels.label_log import adopt_rules, shown_columns
 from opacc_ray.labels.label_rows import Context, Task
 from opacc_ray.labels.labelled_rounds import (

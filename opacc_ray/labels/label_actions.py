@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from opacc_ray.errors import LabelError, SpecError, counted, shown
+from opacc_ray.labels.formats import format_of, parse
 from opacc_ray.labels.formats.jsonl_file import PLACE, as_jsonl
-from opacc_ray.labels.formats.label_formats import format_of, parse
 from opacc_ray.labels.joining import (
     Joined,
     emptied,

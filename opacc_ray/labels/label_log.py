@@ -20,7 +20,7 @@ from pathlib import PurePath
 from typing import Any
 
 from opacc_ray.errors import DataError
-from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.formats import parse
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_rows import Label, LabelFile, name_by_number, numbers_in
 from opacc_ray.metrics.metric import Ratio
@@ -123,7 +123,7 @@ class LoggedFile:
         return self.action.action == "correct"
 
     def labels(self) -> Iterator[Label]:
-        """Yield all labels of the file, withdrawn and unanswered ones included; raises as `label_formats.parse`."""
+        """Yield all labels of the file, withdrawn and unanswered ones included; raises as :func:`.formats.parse`."""
         order, annotator, names = self.order, self.action.annotator, self.action.names
         correction, is_taken = order * self.is_correction, self.action.from_run is not None
         for row in parse(self.content, self.action.file_format):

@@ -29,7 +29,7 @@ from opacc_ray.spec.model_spec import NONE, SEPARATOR, plain_name
 from opacc_ray.spec.table_spec import USUAL_NAMES
 
 FormatName = str
-"""Name of a format of label files: a key of `formats.label_formats.FORMATS`."""
+"""Name of a format of label files: a key of `labels.formats.FORMATS`."""
 
 Way = Literal["links", "copies", "thumbnails", "addresses"]
 """How images reach annotators: links that expire, copies next to the tasks, pictures inside them, or the plain URIs."""

@@ -22,8 +22,7 @@ from opacc_ray.labels.label_log import LabelLog, read_log
 from opacc_ray.labels.label_rows import Context, few, is_swapped, quoted
 from opacc_ray.lake.examples import Batch, Columns, Plan, Rules, ids_of
 from opacc_ray.lake.pools import plan_shards, read_rows
-from opacc_ray.runs.draws import Chosen
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Chosen, Run
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
 
 Shown = Mapping[str, str]

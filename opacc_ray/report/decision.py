@@ -18,9 +18,8 @@ from opacc_ray.report import facts
 from opacc_ray.report import report_documents as documents
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable, StatedEstimate
-from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.series import runs_of
+from opacc_ray.runs.series import Population, runs_of
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 from opacc_ray.spec.steps import Least
 

@@ -32,8 +32,7 @@ from opacc_ray.report.page import SECTIONS, page, summary
 from opacc_ray.report.report_documents import RunReport, WrittenReport
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares, SliceEstimate, SliceTable
-from opacc_ray.runs.identity import versions
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, versions
 from opacc_ray.runs.series import attempts_of
 from opacc_ray.samplers import find_method
 from opacc_ray.selection import Selection

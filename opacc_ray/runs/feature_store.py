@@ -25,9 +25,8 @@ from opacc_ray.lake.pools import beyond_content, digest_of, newest_version
 from opacc_ray.lake.store import Entry, in_order
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
-from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import ChangedObjects
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Chosen, Run
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec, open_pool, plan_pool, rules_of
 

@@ -2,27 +2,58 @@
 
 The log decides (commit_log.py): the rest is read where it says so, and compared with the digests that it has.
 
+    rounds/2/DIGEST/    selection, predictions and manifests of one draw; DIGEST is computed from the first two
+
+A draw happens when the log names it. All reads use the folder of the draw and compare digests. So files of two draws
+never mix, however many commands draw at the same time. Manifests are for people, who may fill them in: no command reads
+one of a round.
+
+A run is identified by the digest of everything that decides its result: the same spec and data give the same run.
+
 Each round learns from the labels of the rounds before it, and all give one estimate. No draw uses labels of examples
 that another design chose, because the estimate assumes a design that does not.
 """
 
+import hashlib
+import json
+import platform
 import re
+import subprocess
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import TypeVar
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from opacc_ray.documents import Document
-from opacc_ray.errors import DataError, LabelError
-from opacc_ray.extract.feature_set import Complete, FeatureReader, Index, feature_set
-from opacc_ray.extract.shards import finished_shards
-from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs import draws
+from opacc_ray.errors import DataError, LabelError, SpecError, StorageError, shortened
+from opacc_ray.extract import reference
+from opacc_ray.extract.feature_set import Complete, FeatureLink, FeatureReader, Index, feature_set
+from opacc_ray.extract.model_code import Code
+from opacc_ray.extract.shards import FEATURES_FORMAT, finished_shards
+from opacc_ray.lake import parquet_io
+from opacc_ray.lake.examples import Plan
+from opacc_ray.lake.parquet_io import numbers, texts
+from opacc_ray.lake.store_uris import Store, absolute, open_store, read_uri
 from opacc_ray.runs.commit_log import FOLDER as LOG
 from opacc_ray.runs.commit_log import Commit, CommitLog, Happening, digest_of, name_of_labels
-from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Stated
-from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal, RunHeader
+from opacc_ray.runs.run_documents import (
+    ClosedRound,
+    Draw,
+    Goal,
+    IgnoredFiles,
+    ModelDigest,
+    PoolListing,
+    ReferenceListing,
+    RunHeader,
+)
+from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
+from opacc_ray.spec import Spec
 
 AnyDocument = TypeVar("AnyDocument", bound=Document)
 Closing = Callable[["Run"], Sequence[ClosedRound]]
@@ -35,6 +66,66 @@ _FILES = "listing|estimate|report|characterization|failure|sanity|spec"
 _FOLDERS = "features|reference|history|rounds|labels|log|estimates|signatures|figures|generated|characterized-test"
 RUN_FILES = re.compile(rf"(?:{_FILES})\.(?:json|parquet|html|md)|(?:{_FOLDERS})/.*", re.DOTALL)
 """Keys of the files of a run, below its prefix."""
+
+SELECTION, PREDICTIONS, MANIFEST = "selection.json", "predictions.parquet", "manifest."
+"""Names of a draw's files; the names of manifests begin with the last."""
+
+THREADS = 8
+"""Files that are read or written at the same time."""
+
+
+def read_drawn(folder: Store, draw: Draw, name: str) -> bytes:
+    """Read a file from the folder of a draw; raises DataError if it is lost, or was changed after the draw."""
+    if name not in draw.files:
+        raise DataError(f"{folder.uri} has a draw without {name}; restore it from a backup")
+    data = folder.read_if_there(name)
+    if data is None:
+        raise DataError(f"{folder.uri_of(name)} is lost; restore it from a backup")
+    if digest_of(data) != draw.files[name].sha256:
+        raise DataError(f"{folder.uri_of(name)} was changed since it was drawn; restore it from a backup")
+    return data
+
+
+class Chosen(NamedTuple):
+    """The chosen examples of a round, apart from the design."""
+
+    ids: list[str]
+    uris: list[str]
+    predictions: list[Any]
+    objects: list[str | None]  # keys of the pool's objects that hold them; None if unknown
+    tags: list[str | None]  # of those objects, when the pool was listed
+    labelled: list[bool]  # whether each had a label before it was chosen
+
+    @property
+    def labelled_ids(self) -> set[str]:
+        """Return the ids of the examples that had a label before they were chosen."""
+        return {name for name, known in zip(self.ids, self.labelled, strict=True) if known}
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of ``predictions.parquet``."""
+        import pyarrow as pa
+
+        values = self.predictions
+        columns = {
+            "id": texts(self.ids),
+            "uri": texts(self.uris),
+            "object": texts(self.objects),
+            "tag": texts(self.tags),
+            "prediction": pa.nulls(len(values)) if set(values) <= {None} else numbers(np.array(values)),
+            "labelled": numbers(np.array(self.labelled, dtype=bool)),
+        }
+        return parquet_io.encode(pa.table(columns))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str) -> "Chosen":
+        """Read ``predictions.parquet``; raises DataError, which names ``source``, if it is something else."""
+        import pyarrow as pa
+
+        try:
+            table = parquet_io.read_bytes(data)
+            return cls(*(table[name].to_pylist() for name in ("id", "uri", "prediction", "object", "tag", "labelled")))
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise DataError(f"{source} is no table of predictions ({shortened(str(error))}); restore it") from None
 
 
 class Run:
@@ -178,21 +269,26 @@ class Run:
 
     def read_selection(self, number: int) -> Selection:
         """Read the selection of a round; raises DataError if its file is damaged."""
-        data, source = self._read_drawn(number, draws.SELECTION)
-        selection = draws.decode_selection(data, source)
+        data, source = self._read_drawn(number, SELECTION)
+        try:
+            selection = Selection.from_json(data, source)
+        except (RecursionError, OverflowError, TypeError) as error:
+            raise DataError(f"{source} is no selection ({type(error).__name__}: {error}); restore it") from None
+        if selection.method not in METHODS:
+            raise DataError(f"{source}: there is no method {selection.method!r}; restore it")
         if selection.round != number:
             raise DataError(f"{source} belongs to round {selection.round}, not {number}; restore it from a backup")
         return selection
 
     def read_chosen(self, number: int) -> Chosen:
         """Read the predictions for the examples of a round; raises DataError if the file is damaged."""
-        return draws.decode_chosen(*self._read_drawn(number, draws.PREDICTIONS))
+        return Chosen.from_bytes(*self._read_drawn(number, PREDICTIONS))
 
     def _read_drawn(self, number: int, name: str) -> tuple[bytes, str]:
         """Return the content of a file of a round, and its URI."""
         draw = self.draw_of(number)
         folder = self.folder(number, draw)
-        data = self._drawn.get((draw.folder, name)) or draws.read_file(folder, draw, name)
+        data = self._drawn.get((draw.folder, name)) or read_drawn(folder, draw, name)
         if self._seen is not None:
             self._drawn[draw.folder, name] = data
         return data, folder.uri_of(name)
@@ -210,10 +306,10 @@ class Run:
         Raises LabelError if another command drew another round of this number first.
         """
         number = selection.round
-        files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: draws.encode_chosen(chosen)}
-        own = draws.describe(files, self.header.digest, self.complete_features().digest)
+        files = {SELECTION: selection.to_json(), PREDICTIONS: chosen.to_bytes()}
+        own = Draw.of(files, self.header.digest, self.complete_features().digest)
         folder = self.folder(number, own)
-        folder.write_many(files.items(), draws.THREADS)
+        folder.write_many(files.items(), THREADS)
         for name, data in manifests.items():
             folder.create(name, data)  # one of the same draw, which a person may have filled in, stays
         keys = {f"{ROUNDS}{number}/{own.folder}/{name}": file.sha256 for name, file in own.files.items()}
@@ -235,7 +331,7 @@ class Run:
     def manifests(self, number: int) -> list[str]:
         """Return the URIs of a round's manifests."""
         folder = self.folder(number)
-        return [folder.uri_of(entry.key) for entry in folder.list(draws.MANIFEST)]
+        return [folder.uri_of(entry.key) for entry in folder.list(MANIFEST)]
 
     # -- labels ------------------------------------------------------------------------------------------
 
@@ -256,7 +352,7 @@ class Run:
         return ClosedRound(selection=self._selection_digest(number), given_up=list(given_up))
 
     def _selection_digest(self, number: int) -> str:
-        return self.draw_of(number).files[draws.SELECTION].sha256
+        return self.draw_of(number).files[SELECTION].sha256
 
     def goals(self) -> dict[int, Goal]:
         """Return the last answer of `opacc next --until` after each round that has one, by round."""
@@ -321,3 +417,100 @@ class Run:
         """Read a document below the prefix of the run; None if it does not exist, DataError if it is damaged."""
         data = self.store.read_if_there(key) if self.store.exists(key) else None  # another command may delete it
         return None if data is None else kind.from_bytes(data, self.store.uri_of(key))
+
+
+# -- the header of a new run ---------------------------------------------------------------------------------------
+
+PACKAGES = ("opacc_ray", "numpy", "torch", "ray", "pyarrow", "boto3")
+
+
+def header_of(
+    spec: Spec, plan: Plan, compared: Plan | None, features: FeatureLink | None = None, code: Code | None = None
+) -> RunHeader:
+    """Return the header of a spec's run, with a digest of everything that decides the result.
+
+    Parameters
+    ----------
+    spec : the spec with the digest of its weights
+    plan, compared : shards of the pool, and of the reference if a feature is compared with one
+    features : the shared set of features; None: the run's own prefix
+    code : the code that makes the features; None if the pool contains them
+    """
+    identity = {"spec": spec.identity(), "pool": plan.digest, "features": FEATURES_FORMAT}
+    if compared is not None:
+        identity["reference"] = compared.digest
+    if code is not None:
+        identity["code"] = code.model_dump()
+    return RunHeader(
+        spec=spec,
+        digest=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
+        pool=PoolListing(
+            digest=plan.digest,
+            num_files=len(plan.entries),
+            num_shards=len(plan.shards),
+            version=plan.version,
+            data_as_of=None if plan.data_as_of is None else plan.data_as_of.isoformat(),
+            ignored=[IgnoredFiles(kind=kind, num_files=num, first=list(first)) for kind, num, first in plan.ignored],
+        ),
+        reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared, code)),
+        features=features,
+        code=code,
+        model=ModelDigest(sha256=spec.model.sha256),
+        versions=dict(versions()),
+        git_commit=_git_commit(),
+        created=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+
+
+def located(spec: Spec) -> Spec:
+    """Return the spec with absolute paths, which workers on other machines understand as well."""
+    model, reference = spec.model, spec.reference
+    files = {key: getattr(model, key) for key in ("weights", "program")}
+    model = model.model_copy(update={key: absolute(uri) for key, uri in files.items() if uri is not None})
+    if reference is not None:
+        labels = reference.labels and absolute(reference.labels)
+        reference = reference.model_copy(update={"uri": absolute(reference.uri), "labels": labels})
+    pool = spec.pool.model_copy(update={"uri": absolute(spec.pool.uri)})
+    sample = spec.sample
+    if sample.models:
+        sample = sample.model_copy(update={"models": [absolute(uri) for uri in sample.models]})
+    history = [absolute(uri) for uri in spec.history] if isinstance(spec.history, list) else spec.history
+    update = {"history": history, "pool": pool, "model": model, "reference": reference, "sample": sample}
+    return spec.model_copy(update=update | {"output": absolute(spec.output)})
+
+
+def checked_weights(spec: Spec) -> Spec:
+    """Return the spec with the digest of its weights; raises SpecError if it expects another one."""
+    file = spec.model.weights or spec.model.program
+    if file is None:
+        return spec
+    try:
+        digest = hashlib.sha256(read_uri(file)).hexdigest()
+    except StorageError as error:
+        key = "weights" if spec.model.weights else "program"
+        raise type(error)(f"model.{key}: {error}") from None
+    if spec.model.sha256 not in (None, digest):
+        raise SpecError(
+            f"model.sha256: {file} has digest {digest}, and the spec expects {spec.model.sha256}; "
+            "give those weights, or correct the spec"
+        )
+    return spec.model_copy(update={"model": spec.model.model_copy(update={"sha256": digest})})
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the main packages; not to be changed."""
+    found = {"python": platform.python_version()} | dict.fromkeys(PACKAGES, "not installed")
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):  # imported from a working directory that was sent to a cluster
+            found[name] = version(name)
+    return found
+
+
+def _git_commit() -> str | None:
+    """Return the git commit of the working directory, if it is a repository."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

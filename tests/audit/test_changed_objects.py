@@ -10,7 +10,7 @@ from audited_run import KEYS, label, write_features, write_pool
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.cli.main import main
 from opacc_ray.labels import label_actions
-from opacc_ray.labels.formats.label_formats import NOTES
+from opacc_ray.labels.formats import NOTES
 from opacc_ray.runs.run import Run
 
 

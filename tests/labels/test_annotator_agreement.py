@@ -5,9 +5,9 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.annotator_agreement import alpha, kappa
 from opacc_ray.labels.joining import opinions_of
 from opacc_ray.labels.label_rows import Label
+from opacc_ray.labels.labelled_rounds import alpha, kappa
 
 
 def units(*observers: str) -> dict[str, dict[str, str]]:

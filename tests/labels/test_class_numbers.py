@@ -15,7 +15,7 @@ from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.label_log import adopt_rules, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.label_queue import LabelQueue
+from opacc_ray.labels.page.desk import LabelQueue
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import LabelsSpec, parse_spec
 from opacc_ray.stored_audit import Audit

@@ -8,8 +8,8 @@ from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, write_features, write_
 from opacc_ray.audit import verbs
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.label_actions import correct, import_labels
+from opacc_ray.labels.labelled_rounds import measure_agreement
 from opacc_ray.report import facts
 from opacc_ray.runs.run import Run
 

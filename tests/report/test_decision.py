@@ -19,8 +19,7 @@ from opacc_ray.report.page import page, previous, summary
 from opacc_ray.report.report_documents import ConfusionCell, RunReport
 from opacc_ray.report.run_report import gather
 from opacc_ray.runs.estimate_documents import ChangedObjects, LabelNoise
-from opacc_ray.runs.identity import header_of
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, header_of
 from opacc_ray.spec import parse_spec
 from opacc_ray.spec.steps import Least
 

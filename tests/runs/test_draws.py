@@ -21,7 +21,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.label_queue import LabelQueue
+from opacc_ray.labels.page.desk import LabelQueue
 from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.lake.store import PATIENCE, Entries
 from opacc_ray.lake.store_uris import join

@@ -41,8 +41,7 @@ from opacc_ray.neurons import set_cover
 from opacc_ray.parts.view import subset, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.runs.feature_store import open_view
-from opacc_ray.runs.identity import versions
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, versions
 from opacc_ray.samplers.select import seed_of
 
 UNUSED = "its labels are not used: the pool has none, so both are grouped by prediction"

@@ -39,8 +39,7 @@ from opacc_ray.runs.commit_log import FOLDER as LOG
 from opacc_ray.runs.commit_log import Commit
 from opacc_ray.runs.commit_log import digest_of as digest_of_bytes
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Stated
-from opacc_ray.runs.identity import versions
-from opacc_ray.runs.run import RUN_FILES, Run
+from opacc_ray.runs.run import RUN_FILES, Run, versions
 from opacc_ray.runs.series import Attempts, attempts_of
 
 if TYPE_CHECKING:

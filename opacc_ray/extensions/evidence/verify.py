@@ -30,10 +30,10 @@ from opacc_ray.labels.label_log import read_log, refuse_lost
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.store import in_order, patience
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs import draws, feature_store
+from opacc_ray.runs import feature_store
 from opacc_ray.runs.commit_log import digest_of
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, Stated
-from opacc_ray.runs.run import ESTIMATE, HEADER, ROUNDS, Run
+from opacc_ray.runs.run import ESTIMATE, HEADER, ROUNDS, Run, read_drawn
 from opacc_ray.runs.run_documents import Draw
 from opacc_ray.spec import PoolSpec, Spec
 
@@ -402,7 +402,7 @@ def _check_round(run: Run, number: int, index: Index | None, found: Findings) ->
     """Check the draw of a round, and that the chosen examples match the features."""
     for _, draw in run.logged(Draw, number):
         folder = run.folder(number, draw)
-        found.each(folder, draw.files, partial(draws.read_file, folder, draw))
+        found.each(folder, draw.files, partial(read_drawn, folder, draw))
     with found.checking(run.store.uri_of(f"{ROUNDS}{number}")):
         selection = run.read_selection(number)
         if index is not None and not found.faults:

@@ -23,9 +23,8 @@ from opacc_ray.report.facts import stated
 from opacc_ray.report.figures import axes, enclosing_ticks, tick_labels, trend
 from opacc_ray.report.page import style
 from opacc_ray.runs.estimate_documents import RESULT, AccuracyEstimate, NumberName, NumberRow, number_rows
-from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import ESTIMATE, Run
-from opacc_ray.runs.series import runs_of
+from opacc_ray.runs.series import Population, runs_of
 from opacc_ray.svg import WIDE, alone, figure, text
 
 HEIGHT, MOST_DATES = 230.0, 5

@@ -35,9 +35,8 @@ from opacc_ray.runs.estimate_documents import (
     StatedEstimate,
     slice_row,
 )
-from opacc_ray.runs.identity import Population, located, versions
-from opacc_ray.runs.run import Run
-from opacc_ray.runs.series import runs_of
+from opacc_ray.runs.run import Run, located, versions
+from opacc_ray.runs.series import Population, runs_of
 
 LEVEL = 0.95
 """Confidence level of the stated intervals; the alert rule sets that of the others."""

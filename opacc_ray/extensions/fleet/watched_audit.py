@@ -37,9 +37,8 @@ from opacc_ray.lake.store_uris import open_store
 from opacc_ray.metrics.metric import ACCURACY, Metric
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import StatedEstimate
-from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.series import names_of_runs, output_of, run_beside, runs_of
+from opacc_ray.runs.series import Population, names_of_runs, output_of, run_beside, runs_of
 from opacc_ray.selection import Selection
 from opacc_ray.slices import NOT_GIVEN, rank
 

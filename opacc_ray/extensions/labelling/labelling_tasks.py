@@ -14,7 +14,7 @@ from pydantic import Field
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.labels.example_files import THUMBNAIL, ExampleFiles, thumbnail
-from opacc_ray.labels.formats.label_formats import FORMATS, link_to
+from opacc_ray.labels.formats import FORMATS, link_to
 from opacc_ray.labels.joining import warnings_about
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import Context, FormatName, Task, Way

@@ -27,9 +27,9 @@ from opacc_ray.lake.store_uris import CATALOG, Store, open_store
 from opacc_ray.packages import require
 from opacc_ray.runs.commit_log import Commit, digest_of
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, NumberRow, number_rows
-from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Draw
+from opacc_ray.runs.series import Population
 
 POPULATION = {
     "name": "population_name",

@@ -24,8 +24,8 @@ from opacc_ray.packages import require
 from opacc_ray.report.facts import lowest_first
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import DOCUMENT, PAGE, SUMMARY
-from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import Population
 
 PREFIX = "opacc/"
 """Prefix of the names of numbers."""

@@ -17,8 +17,7 @@ from typing import Any
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.labels.label_documents import LabelSession
 from opacc_ray.labels.label_rows import checked_annotator
-from opacc_ray.labels.page.desk import Desk
-from opacc_ray.labels.page.label_queue import LabelQueue
+from opacc_ray.labels.page.desk import Desk, LabelQueue
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.packages import require
 from opacc_ray.runs.run import HEADER, Run

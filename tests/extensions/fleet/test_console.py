@@ -13,7 +13,7 @@ from opacc_ray.extensions.fleet.fleet_summary import AuditGoal, AuditSummary, Fl
 from opacc_ray.extensions.fleet.queue import AuditFailure
 from opacc_ray.extensions.fleet.summary_page import console, limit_of, page, states_of
 from opacc_ray.runs.estimate_documents import StatedEstimate
-from opacc_ray.runs.identity import Population
+from opacc_ray.runs.series import Population
 
 
 def point(value: float, half_width: float = 0.02, day: int = 1) -> HistoryPoint:

@@ -19,9 +19,9 @@ from opacc_ray.extensions.fleet.accuracy_history import history_in_tables, histo
 from opacc_ray.extensions.lakes.exported_tables import export_tables
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs.estimate_documents import NumberName
-from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import RunHeader
+from opacc_ray.runs.series import Population
 from opacc_ray.spec import parse_spec
 
 

@@ -13,7 +13,7 @@ from opacc_ray.errors import SpecError, StorageError
 from opacc_ray.extensions.jobs.job_server import Job
 from opacc_ray.extensions.jobs.submission import RunExit, as_yaml, submit
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs.identity import located
+from opacc_ray.runs.run import located
 from opacc_ray.spec import Spec, load_spec, parse_spec, parse_yaml
 
 

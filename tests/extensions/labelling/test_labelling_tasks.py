@@ -17,7 +17,7 @@ from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, SpecError, StorageError
 from opacc_ray.extensions.labelling.labelling_tasks import deal, refuse_blind, write_tasks
-from opacc_ray.labels.formats.label_formats import FORMATS, parse
+from opacc_ray.labels.formats import FORMATS, parse
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_rows import Context, LabelFile
 from opacc_ray.labels.shown_rows import doubled

@@ -15,8 +15,8 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError, StorageError
 from opacc_ray.extensions.trackers.mlflow_report import key_of, log_report, metrics_of, params_of, settings_of
 from opacc_ray.report.run_report import make_report
-from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.series import Population
 
 FILES = ["report.html", "report.json", "report.md"]
 

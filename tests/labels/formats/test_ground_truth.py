@@ -8,7 +8,7 @@ from reading_labels import read, refusal
 
 from opacc_ray.errors import DataError
 from opacc_ray.extensions.labelling.ground_truth import write
-from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.formats import parse
 from opacc_ray.labels.label_rows import Context, LabelFile, Task
 
 OUTPUT = {

@@ -8,7 +8,7 @@ import pytest
 from awkward_ids import random_ids
 from reading_labels import refusal
 
-from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.formats import parse
 from opacc_ray.labels.formats.label_studio import config, write
 from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task
 

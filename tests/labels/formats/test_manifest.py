@@ -8,7 +8,7 @@ import pytest
 from awkward_ids import random_ids
 
 from opacc_ray.errors import DataError
-from opacc_ray.labels.formats.label_formats import link_to, parse, write_manifest
+from opacc_ray.labels.formats import link_to, parse, write_manifest
 from opacc_ray.labels.label_rows import Context, LabelFile, Task
 
 ROWS = [

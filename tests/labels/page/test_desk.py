@@ -14,8 +14,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labels.label_log import adopt_rules, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.desk import Desk
-from opacc_ray.labels.page.label_queue import UnsureError
+from opacc_ray.labels.page.desk import Desk, UnsureError
 from opacc_ray.labels.page.serve import WaitingRuns, _token_of, holds_runs
 from opacc_ray.labels.page.web_app import Access, WebApp
 from opacc_ray.lake.store_uris import open_store

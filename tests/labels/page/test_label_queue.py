@@ -15,7 +15,7 @@ from opacc_ray.labels.label_actions import correct, import_labels, withdraw
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.label_queue import LOOK, RESERVED, LabelQueue, TakenError, UnsureError
+from opacc_ray.labels.page.desk import LOOK, RESERVED, LabelQueue, TakenError, UnsureError
 from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.runs.run import Run
 

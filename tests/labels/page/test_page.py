@@ -14,7 +14,7 @@ from real_browser import assert_accessible, needs_browser
 
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.label_queue import LabelQueue
+from opacc_ray.labels.page.desk import LabelQueue
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 

@@ -23,7 +23,7 @@ from logged import read_labels
 
 from opacc_ray.errors import DataError
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.label_queue import LabelQueue
+from opacc_ray.labels.page.desk import LabelQueue
 from opacc_ray.labels.page.serve import serve
 from opacc_ray.labels.page.web_app import NO_PAGE
 from opacc_ray.runs.run import Run
@@ -131,7 +131,7 @@ def test_without_the_token_there_is_nothing(site: Site, token: str) -> None:
     [
         "../", "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "image/../../spec.json",
         "image/..%2f..%2fspec.json", "image/-1", "image/0x1", "image/1e0", "image/99999999999999999999999",
-        "image/000.png", "image/0/../1", "image/8", "image/0/whole/x", "label_queue.py", "page.html", "web_app.py",
+        "image/000.png", "image/0/../1", "image/8", "image/0/whole/x", "desk.py", "page.html", "web_app.py",
         "page.js/",
         "image//0", "image/s3://other/run", "spec.json", "rounds/1/selection.json", "../other-run/setup",
         "image/" + "9" * 5000,
