@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from opacc_ray.audit.goals import Target
     from opacc_ray.audit.label_budget import LabelBudget
     from opacc_ray.audit.status import RunLog, RunStatus
-    from opacc_ray.labels.label_documents import AnswerList, ImportedLabels, LabelAction, WithdrawnLabels
-    from opacc_ray.labels.label_log import Score
+    from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
+    from opacc_ray.labels.label_log import LabelAction, Score
     from opacc_ray.report.report_documents import WrittenReport
     from opacc_ray.runs.estimate_documents import AccuracyEstimate
     from opacc_ray.runs.run import Run

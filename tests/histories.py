@@ -25,8 +25,8 @@ from opacc_ray.errors import OpaccError
 from opacc_ray.extensions.evidence.evidence import seal
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels import label_actions
-from opacc_ray.labels.label_documents import AnswerList, ImportedLabels, LabelAction, WithdrawnLabels
-from opacc_ray.labels.label_log import read_log
+from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
+from opacc_ray.labels.label_log import LabelAction, read_log
 from opacc_ray.runs.commit_log import FOLDER
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import ClosedRound, Draw

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_log import log_action
+from opacc_ray.labels.label_log import LabelAction, log_action
 from opacc_ray.runs.commit_log import Happening, name_of_labels
 from opacc_ray.runs.run import Run
 

@@ -34,9 +34,8 @@ from opacc_ray.estimation.sample import Rounds
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.formats.csv_file import spreadsheet_safe
 from opacc_ray.labels.formats.jsonl_file import as_jsonl
-from opacc_ray.labels.label_actions import import_labels, list_answers
-from opacc_ray.labels.label_documents import ExportedLabels, LabelAction
-from opacc_ray.labels.label_log import outcome_of, read_log
+from opacc_ray.labels.label_actions import ExportedLabels, import_labels, list_answers
+from opacc_ray.labels.label_log import LabelAction, outcome_of, read_log
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
     having_labels,

@@ -268,7 +268,7 @@ ENTRIES = Registry(
         "opacc-closed/2": f"{_RUNS}.run_documents:ClosedRound",
         "opacc-draw/1": f"{_RUNS}.run_documents:Draw",
         "opacc-goal/1": f"{_RUNS}.run_documents:Goal",
-        "opacc-label-action/1": "opacc_ray.labels.label_documents:LabelAction",
+        "opacc-label-action/1": "opacc_ray.labels.label_log:LabelAction",
         "opacc-removal/1": f"{_RUNS}.commit_log:Removal",
         "opacc-seal/1": f"{_RUNS}.run_documents:Seal",
         "opacc-stated/1": f"{_RUNS}.estimate_documents:Stated",

@@ -4,57 +4,25 @@ Every action becomes an entry of the log of the run. Each is decided on the run 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
+
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import LabelError, SpecError, counted, shown
+from opacc_ray.labels import joining, label_rows, labelled_rounds
 from opacc_ray.labels.formats import format_of, parse
 from opacc_ray.labels.formats.jsonl_file import PLACE, as_jsonl
-from opacc_ray.labels.joining import (
-    Joined,
-    emptied,
-    ids_of_names,
-    in_canonical_form,
-    is_local,
-    reading_by,
-    rewritten,
-    time_of,
-    votes_of,
-    winning,
-)
-from opacc_ray.labels.label_documents import (
-    Answered,
-    AnswerList,
-    AnswerState,
-    ImportedLabels,
-    LabelAction,
-    Overruling,
-    WithdrawnLabels,
-)
-from opacc_ray.labels.label_log import LabelLog, LoggedFile, label_file, log_action, read_log
-from opacc_ray.labels.label_rows import (
-    COUNTED,
-    Label,
-    LabelFile,
-    checked_annotator,
-    few,
-    find_class,
-    have_numbers_for_names,
-    quoted,
-    whole_number,
-)
-from opacc_ray.labels.labelled_rounds import (
-    canonical_form,
-    ids_in_pool,
-    join_labels,
-    label_rounds,
-    read_rounds,
-    read_selections,
-)
+from opacc_ray.labels.joining import Joined
+from opacc_ray.labels.label_log import LabelAction, LabelLog, LoggedFile, label_file, log_action, read_log
+from opacc_ray.labels.label_rows import Label, few, quoted
+from opacc_ray.labels.labelled_rounds import ids_in_pool, join_labels, label_rounds, read_selections
 from opacc_ray.runs.commit_log import name_of_labels
+from opacc_ray.runs.estimate_documents import RoundCounts
 from opacc_ray.runs.feature_store import predicted_classes
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
@@ -65,29 +33,117 @@ FARTHEST_EAST = timedelta(hours=14)  # how far a local time without its offset m
 LISTED = 100  # most annotators and overruled answers in a document; `opacc labels list` has all answers
 
 
+AnswerState = Literal["counts", "in conflict", "overruled", "withdrawn", "no label"]
+
+
+class Overruling(Part):
+    """A label that does not count, and the one that counts instead."""
+
+    id: str = Field(description="id of the example")
+    label: str = Field(description="label that does not count")
+    annotator: str | None = Field(description="its annotator, if known")
+    place: str = Field(description="its file and line")
+    by_label: str | None = Field(description="label that counts instead; null: can't tell")
+    by_annotator: str | None = Field(description="its annotator, if known")
+    by_place: str | None = Field(description="its file and line")
+
+
+class ImportedLabels(Document, RoundCounts):
+    """An imported file of labels, and the rounds after it; the fields of a round describe the newest one."""
+
+    format: Literal["opacc-import/1"] = format_field("opacc-import/1")
+    file: str = Field(description="name of the file")
+    rows: int = Field(ge=0, description="rows in the file, unanswered ones included")
+    names: dict[str, str] = Field(default={}, description="ids of examples by other names that the file has for them")
+    labels: int = Field(default=0, ge=0, description="examples with a label in the file")
+    cant_tell: int = Field(default=0, ge=0, description="examples that are answered by can't tell alone")
+    blank: int = Field(default=0, ge=0, description="rows without an answer")
+    left_out: int = Field(default=0, ge=0, description="rows of examples that were not selected, which were left out")
+    unknown: int = Field(default=0, ge=0, description="rows of ids that the pool lacks, which were left out too")
+    annotators: list[str] = Field(default=[], description="annotators in the file, the first hundred names")
+    answers: dict[int, int] = Field(default={}, description="round -> its examples that the file answers")
+    rounds: list[RoundCounts] = Field(default=[], description="all rounds")
+    again: bool = Field(description="whether the same file was imported before, so that nothing changed")
+    conflict: ConflictRule = Field(description="the run's rule for labels that differ")
+    overruled: list[Overruling] = Field(description="labels overruled by this file or in it, the first hundred")
+    num_overruled: int = Field(ge=0, description="number of labels overruled by this file or in it")
+    notes: list[str] = Field(default=[], description="how the file was read, where it may be meant otherwise")
+
+
+class WithdrawnLabels(Document):
+    """Withdrawn labels, and the rounds after the withdrawal."""
+
+    format: Literal["opacc-withdrawn/1"] = format_field("opacc-withdrawn/1")
+    run: str = Field(description="URI of the run")
+    at: str = Field(description="time in ISO 8601, UTC")
+    file: str | None = Field(description="file, by the name under which it is kept; null: the labels of an example")
+    source: str | None = Field(description="own name of the file, if known")
+    id: str | None = Field(description="id of the example; null: a file")
+    labels: int = Field(ge=0, description="withdrawn answers, can't tell included")
+    cant_tell: int = Field(default=0, ge=0, description="those of them that are can't tell")
+    answers: dict[int, int] = Field(description="round -> its examples that they answered")
+    rounds: list[RoundCounts] = Field(description="all rounds; empty if labels are in conflict")
+    drawn_later: list[int] = Field(description="rounds that were drawn after them, and remain as drawn")
+    unread: str | None = Field(default=None, description="why the labels of the rounds cannot be counted now")
+
+
+class Answered(Part):
+    """One answer by one annotator to one example."""
+
+    id: str = Field(description="id of the example")
+    label: str | None = Field(description="label as written, a class index as its name; null: can't tell")
+    annotator: str | None = Field(description="annotator, if known")
+    labelled_at: str | None = Field(description="time of the answer, if it is in the file")
+    imported_at: str | None = Field(description="time of the import, if known")
+    file: str = Field(description="file, by the name under which it is kept")
+    source: str | None = Field(description="own name of the file, if known")
+    place: str = Field(description="file and line")
+    correction: bool = Field(description="whether it is a correction")
+    state: AnswerState = Field(description="whether it counts; no label: it is no class, or no number")
+
+
+class AnswerList(Document):
+    """All answers to the examples of a run."""
+
+    format: Literal["opacc-answers/1"] = format_field("opacc-answers/1")
+    run: str = Field(description="URI of the run")
+    conflict: ConflictRule = Field(description="the run's rule for labels that differ")
+    answers: list[Answered] = Field(description="every answer, by example, in the order of import")
+
+
+class ExportedLabels(Document):
+    """Labelled examples, exported to another tool."""
+
+    format: Literal["opacc-export-labels/1"] = format_field("opacc-export-labels/1")
+    run: str = Field(description="URI of the run")
+    tool: str = Field(description="name of the tool")
+    to: str = Field(description="URI of the file or folder")
+    examples: int = Field(ge=0, description="number of labelled examples")
+    notes: list[str] = Field(default_factory=list, description="what to know of these examples")
+
+
 class FileCounts:
     """Counts of the rows of a file, made while they are streamed; ``annotator`` replaces those in rows."""
 
     def __init__(self, run: Run, name: str, annotator: str | None, now: str) -> None:
-        self.rows, self.blank, self.renamed, self.class_names = 0, 0, 0, 0
-        self.answered: dict[str, bool | None] = {}  # id -> whether with a label; None: not answered
+        self.num = Counter[str]()  # rows, and of these the blank, renamed, named, undated ones, and those ahead of UTC
+        self.has_label: dict[str, bool | None] = {}  # id -> whether it has one; None: not answered
         self.annotators: dict[str, None] = {}
         self._run, self._model, self.name, self._annotator = run, run.spec.model, name, annotator
         self._latest = datetime.fromisoformat(now) + CLOCKS_DIFFER
         self._numbers: Counter[int] = Counter()  # of classes
         self._first_number: Label | None = None
-        self._times: Counter[str] = Counter()  # "undated", or "ahead" if they are UTC
-        self._first_time: dict[str, str] = {}  # the first text of each kind
+        self._first_time: dict[str, str] = {}  # the first text that is undated, or ahead
 
     def count(self, rows: Iterable[Label]) -> None:
         """Count rows; raises LabelError if a time is in the future."""
         for row in rows:
-            self.rows += 1
-            self.blank += row.status == "blank"
-            self.renamed += self._annotator is not None and row.annotator not in (None, self._annotator)
-            self.answered.setdefault(row.id, None)
+            self.num["rows"] += 1
+            self.num["blank"] += row.status == "blank"
+            self.num["renamed"] += self._annotator is not None and row.annotator not in (None, self._annotator)
+            self.has_label.setdefault(row.id, None)
             if row.status != "blank":
-                self.answered[row.id] = bool(self.answered[row.id]) or row.label is not None
+                self.has_label[row.id] = bool(self.has_label[row.id]) or row.label is not None
                 who = self._annotator or row.annotator
                 if who and len(self.annotators) < LISTED:
                     self.annotators[who] = None
@@ -97,86 +153,85 @@ class FileCounts:
                 self._check_time(row.labelled_at, row.place)
 
     def _count_class(self, row: Label, label: str) -> None:
-        number, classes = whole_number(label), self._model.classes
-        if number is None or (classes and (number >= len(classes) or find_class(label, classes) is not None)):
-            self.class_names += 1
+        number, classes = label_rows.whole_number(label), self._model.classes
+        names_one = classes and number is not None and label_rows.find_class(label, classes) is not None
+        if number is None or names_one or (classes and number >= len(classes)):
+            self.num["named"] += 1
         else:
             self._numbers[number] += 1
             self._first_number = self._first_number or row
 
-    def refuse_numbers(self) -> None:
-        """Raise LabelError if labels are numbers, and classes have names that are none."""
-        first, classes = self._first_number, self._model.classes
-        if first is None or not classes or have_numbers_for_names(tuple(classes)):
-            return
-        num = self._numbers.total()
-        indexes = few([f"{index} = {quoted(name)}" for index, name in enumerate(classes)])
-        raise LabelError(
-            f"{self.name}: {num} of {num + self.class_names} labels are numbers, such as {quoted(first.label or '')} "
-            f"for {quoted(first.id)} ({first.place}), but the classes have names: write names, {COUNTED} ({indexes})"
-        )
-
     def _check_time(self, text: str, place: str) -> None:
         """Keep a text that is no time, or a time in an unknown zone; raises LabelError for a future time."""
-        time = time_of(text)
-        if time and time > self._latest + (FARTHEST_EAST if is_local(text) else timedelta()):
+        time = joining.time_of(text)
+        if time and time > self._latest + (FARTHEST_EAST if joining.is_local(text) else timedelta()):
             raise LabelError(
                 f"{place} was labelled at {quoted(text)}, which is in the future: correct the time, or leave it empty"
             )
         if time is None or time > self._latest:
             kind = "ahead" if time else "undated"
-            self._times[kind] += 1
+            self.num[kind] += 1
             self._first_time.setdefault(kind, text)
+
+    def refuse_numbers(self) -> None:
+        """Raise LabelError if labels are numbers, and classes have names that are none."""
+        first, classes = self._first_number, self._model.classes
+        if first is None or not classes or label_rows.have_numbers_for_names(tuple(classes)):
+            return
+        num = self._numbers.total()
+        indexes = few([f"{index} = {quoted(name)}" for index, name in enumerate(classes)])
+        raise LabelError(
+            f"{self.name}: {num} of {num + self.num['named']} labels are numbers, such as {quoted(first.label or '')} "
+            f"for {quoted(first.id)} ({first.place}), but the classes have names: write names, {label_rows.COUNTED} "
+            f"({indexes})"
+        )
 
     def answers(self, names: Mapping[str, str]) -> dict[str, bool]:
         """Return the answered ids, each with whether it has a label; ``names`` has those of other names in the file."""
         answers: dict[str, bool] = {}
-        for name, has_label in self.answered.items():
+        for name, has_label in self.has_label.items():
             if has_label is not None:
                 id = names.get(name, name)
                 answers[id] = answers.get(id, False) or has_label
         return answers
 
-    def notes(self) -> list[str]:
-        """Return how the file was read, where it may be meant otherwise."""
-        notes = []
-        if self.renamed:
-            notes.append(
-                f"{counted(self.renamed, 'row by others counts', 'rows by others count')} as {self._annotator}'s"
-            )
+    def notes(self) -> Iterator[str]:
+        """Yield how the file was read, where it may be meant otherwise."""
+        num = self.num
+        if num["renamed"]:
+            yield f"{counted(num['renamed'], 'row by others counts', 'rows by others count')} as {self._annotator}'s"
         for kind, text in self._first_time.items():
-            rows = f"{counted(self._times[kind], 'row')} with a labelled_at"
-            notes.append(
-                f"{rows} that is no time, such as {quoted(text)}; it is ignored: write 2026-01-31T10:00:00"
-                if kind == "undated"
-                else f"{rows} without offset, such as {quoted(text)}, which is in the future as UTC: write "
-                "2026-01-31T10:00:00+09:00"
-            )
-        lost = emptied(self._model.label_names) if self.blank else None
-        if lost:
-            rows = counted(self.blank, "row has an empty label", "rows have empty labels")
-            notes.append(
+            rows = f"{counted(num[kind], 'row')} with a labelled_at"
+            if kind == "undated":
+                yield f"{rows} that is no time, such as {quoted(text)}; it is ignored: write 2026-01-31T10:00:00"
+            else:
+                yield (
+                    f"{rows} without offset, such as {quoted(text)}, which is in the future as UTC: write "
+                    "2026-01-31T10:00:00+09:00"
+                )
+        if num["blank"] and (lost := joining.emptied(self._model.label_names)):
+            rows = counted(num["blank"], "row has an empty label", "rows have empty labels")
+            yield (
                 f"{rows}, which may be the class {lost}: if the file passed through it, read the manifest with "
                 "keep_default_na=False and import it again"
             )
-        return notes + self._number_notes()
+        yield from self._notes_on_numbers()
 
-    def _number_notes(self) -> list[str]:
-        numbers, names, notes = sorted(self._numbers), self._model.classes, []
+    def _notes_on_numbers(self) -> Iterator[str]:
+        numbers, names, num = sorted(self._numbers), self._model.classes, self._numbers.total()
         if names and numbers:
             meanings = few([f"{k} = {quoted(names[k])} ({self._numbers[k]})" for k in numbers], most=10)
-            mixed = f"; {counted(self.class_names, 'other label')} are names" if self.class_names else ""
-            labels = counted(self._numbers.total(), "label is a class number", "labels are class numbers")
-            notes.append(f"{labels}, counted from 0: {meanings}{mixed}")
+            mixed = f"; {counted(self.num['named'], 'other label')} are names" if self.num["named"] else ""
+            labels = counted(num, "label is a class number", "labels are class numbers")
+            yield f"{labels}, counted from 0: {meanings}{mixed}"
         if len(numbers) > 1 and numbers[0] and (names or 0 in (predicted_classes(self._run) or {0: 1})):
             what = "If this file counts classes from 1, withdraw it, and count from 0"
-            notes.append(f"none of {self._numbers.total()} labels is 0, the first class. {what}")
-        return notes
+            yield f"none of {num} labels is 0, the first class. {what}"
 
 
-def answered_rounds(selections: Sequence[Selection], ids: Set[str]) -> dict[int, int]:
+def answered_rounds(selections: Sequence[Selection], ids: Iterable[str]) -> dict[int, int]:
     """Count the examples of each round among some ids, without rounds that have none."""
-    counts = {selection.round: len(ids & set(selection.ids)) for selection in selections}
+    counts = {selection.round: len({*ids}.intersection(selection.ids)) for selection in selections}
     return {number: num for number, num in counts.items() if num}
 
 
@@ -203,7 +258,7 @@ def overrulings(joined: Joined, order: int) -> list[Overruling]:
         if not any(row.returned == order for row in answers):
             continue
         text = joined.label.get(id)
-        voting = [row for row in votes_of(answers) or answers if row.label == text]
+        voting = [row for row in joining.votes_of(answers) or answers if row.label == text]
         by = min(voting, key=lambda row: row.place, default=None)
         overrulings += [
             Overruling(
@@ -247,12 +302,12 @@ def import_labels(
     changed.
     """
     name = name.encode(errors="backslashreplace").decode()  # a file name need not be valid Unicode
-    annotator = None if annotator is None else checked_annotator(annotator)
+    annotator = None if annotator is None else label_rows.checked_annotator(annotator)
     title, left_out = name, dict[str, Any]()
     if only_selected:
         name, data, left_out = _of_selected(run, name, data)
-    numbers = _numbers_are_classes(run.spec.model, numbers_are_classes)
-    asked = _asked(title, annotator=annotator, conflict=conflict, numbers_are_classes=numbers)
+    asked: dict[str, Any] = {"source": title, "annotator": annotator, "conflict": conflict}
+    asked["numbers_are_classes"] = _numbers_are_classes(run.spec.model, numbers_are_classes)
     return _take(run, name, data, asked).model_copy(update={"file": title, **left_out})
 
 
@@ -273,7 +328,8 @@ def import_answers(run: Run, other: Run, *, conflict: ConflictRule | None = None
     ]
     if not taken:
         raise LabelError(f"{other.uri} has no answer to an example that {run.uri} has selected; label those")
-    asked = _asked(other.name, from_run=other.name, conflict=conflict, numbers_are_classes=False)
+    asked: dict[str, Any] = {"source": other.name, "from_run": other.name, "conflict": conflict}
+    asked["numbers_are_classes"] = False
     return _take(run, other.name, as_jsonl(taken), asked)
 
 
@@ -301,14 +357,10 @@ def _refuse_other_question(run: Run, other: Run) -> None:
         )
 
 
-def _asked(source: str, **fields: Any) -> LabelAction:
-    """Return the action of an import as far as it is known before the log is read."""
-    return LabelAction(action="import", at="", source=source[-200:], **fields)
-
-
-def _take(run: Run, name: str, data: bytes, asked: LabelAction) -> ImportedLabels:
-    """Log the import of a file, as it is ``asked`` for, unless that changes nothing."""
+def _take(run: Run, name: str, data: bytes, fields: Mapping[str, Any]) -> ImportedLabels:
+    """Log the import of a file, with ``fields`` of its action that do not depend on the log, unless nothing changes."""
     imported: list[ImportedLabels] = []
+    asked = LabelAction(action="import", at="", **fields | {"source": fields["source"][-200:]})
     key = name_of_labels(name, data)
 
     def decide(now: Run) -> LabelAction | None:
@@ -320,7 +372,7 @@ def _take(run: Run, name: str, data: bytes, asked: LabelAction) -> ImportedLabel
         known = log.find(key, asked.annotator)
         if known is None:
             changes |= {"file": key, "file_format": format_of(content)}
-            changes["names"] = _names_in(now, name, counts.answered.keys())
+            changes["names"] = _names_in(now, name, counts.has_label.keys())
             if now.spec.model.classes and asked.numbers_are_classes is None:
                 changes["numbers_are_classes"] = log.numbers_are_classes
         action = (asked if known is None else known.action).model_copy(update={"action": "import"} | changes)
@@ -361,13 +413,13 @@ def _imported(
     return ImportedLabels(
         **rounds[-1].model_dump(),
         file=name,
-        rows=counts.rows,
+        rows=counts.num["rows"],
         names=dict(action.names),
         labels=sum(answered.values()),
         cant_tell=len(answered) - sum(answered.values()),
-        blank=counts.blank,
+        blank=counts.num["blank"],
         annotators=list(counts.annotators),
-        answers=answered_rounds(selections, answered.keys()),
+        answers=answered_rounds(selections, answered),
         rounds=rounds,
         again=again,
         conflict=rule,
@@ -383,7 +435,7 @@ def _numbers_are_classes(model: ModelSpec, asked: bool | None) -> bool | None:
     Raises SpecError if they are asked for, and cannot be.
     """
     refusal = None if model.has_classes else f"the task is {model.task}, which has no classes"
-    if model.classes and have_numbers_for_names(tuple(model.classes)):
+    if model.classes and label_rows.have_numbers_for_names(tuple(model.classes)):
         refusal = "a class has a number as its name, so numbers are names"
     if asked and refusal:
         raise SpecError(f"--numbers-are-classes cannot be used: {refusal}; remove it")
@@ -394,7 +446,7 @@ def _names_in(run: Run, file: str, ids: Iterable[str], *, only_selected: bool = 
     """Return the ids of a file's rows by other names that they have there; raises LabelError if one is unclear."""
     in_pool = partial(ids_in_pool, run, unless=())
     try:
-        return ids_of_names(ids, _chosen_ids(run), in_pool, only_selected=only_selected)
+        return joining.ids_of_names(ids, _chosen_ids(run), in_pool, only_selected=only_selected)
     except LabelError as error:
         raise LabelError(f"{file}: {error}") from None
 
@@ -421,7 +473,7 @@ def _of_selected(run: Run, name: str, data: bytes) -> tuple[str, bytes, dict[str
             fields = {key: getattr(row, key) for key in KEPT} | {"id": id, PLACE: row.place}
             kept.append({key: value for key, value in fields.items() if value is not None})
     strange = sorted(others.keys() - set(ids_in_pool(run, list(others))))
-    remedy = rewritten(strange, sorted(missing))
+    remedy = joining.rewritten(strange, sorted(missing))
     if remedy is not None:
         what = f"{len(strange)} id(s) not in the pool: {few([quoted(id) for id in strange])}"
         raise LabelError(f"{name}: {what}: {remedy}; nothing of the file was taken")
@@ -442,13 +494,15 @@ def correct(run: Run, id: str, label: str, annotator: str) -> AnswerList:
     Raises LabelError if the example was not selected, or if the text is neither a label nor "can't tell".
     """
     log = read_log(run)
-    name, at = checked_annotator(annotator), log.now()
+    name, at = label_rows.checked_annotator(annotator), log.now()
     _refuse_unselected(run, id)
     data = as_jsonl([{"id": id, "label": label, "annotator": name, "labelled_at": at, "run": run.name}])
-    (row,) = parse(LabelFile("the correction", data))
+    (row,) = parse(label_rows.LabelFile("the correction", data))
     if row.status == "blank":
         raise LabelError(f"the correction of {quoted(row.id)} is empty: give a label, or ? for can't tell")
-    in_canonical_form(row, reading_by(run.spec.model, run.num_classes, numbers_are_classes=log.numbers_are_classes))
+    joining.in_canonical_form(
+        row, joining.reading_by(run.spec.model, run.num_classes, numbers_are_classes=log.numbers_are_classes)
+    )
 
     def decide(now: Run) -> LabelAction:
         current = read_log(now)
@@ -539,7 +593,7 @@ def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:
 
     def decide(now: Run) -> LabelAction:
         if now.rounds():
-            read_rounds(now, conflict=conflict)
+            labelled_rounds.read_rounds(now, conflict=conflict)
         return LabelAction(action="rule", at=read_log(now).now(), conflict=conflict)
 
     action = log_action(run, decide)
@@ -569,14 +623,14 @@ def _refuse_unselected(run: Run, id: str) -> None:
 
 def _answers_of(run: Run, log: LabelLog, id: str | None) -> list[Answered]:
     """Return the answers to all examples or to one, those to one example next to each other."""
-    read = canonical_form(run)
+    read = labelled_rounds.canonical_form(run)
     by_id: dict[str, list[tuple[LoggedFile, Label, Label | None]]] = {}
     for file in log.returned:
         for row in file.labels():
             if row.status != "blank" and id in (None, row.id):
                 canonical = None
                 with suppress(LabelError):  # no label
-                    canonical = in_canonical_form(row, read)
+                    canonical = joining.in_canonical_form(row, read)
                 by_id.setdefault(row.id, []).append((file, row, canonical))
     return [item for given in by_id.values() for item in _with_states(given, log.conflict)]
 
@@ -584,7 +638,7 @@ def _answers_of(run: Run, log: LabelLog, id: str | None) -> list[Answered]:
 def _with_states(given: Sequence[tuple[LoggedFile, Label, Label | None]], conflict: str) -> Iterator[Answered]:
     """Yield the answers to one example, as written and in canonical form, each with whether it counts."""
     valid = [label for file, row, label in given if label is not None and not file.is_withdrawn(row.id)]
-    texts: list[str | None] = [*winning(valid, conflict)] or [None]
+    texts: list[str | None] = [*joining.winning(valid, conflict)] or [None]
     rank = max((row.correction for row in valid), default=0)
     for file, row, label in given:
         state: AnswerState = "overruled"

@@ -17,17 +17,70 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import Any
+from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
+from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.labels.formats import parse
-from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_rows import Label, LabelFile, name_by_number, numbers_in
+from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, name_by_number, numbers_in
 from opacc_ray.metrics.metric import Ratio
 from opacc_ray.runs.commit_log import Commit, Happening, name_of_labels
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import ESTIMATE, ROUNDS, Run
 from opacc_ray.spec import ConflictRule, Guidance, ModelSpec, ScoreSpec, Spec
+
+
+class LabelAction(Document):
+    """One action on the labels of a run, in an entry of its log."""
+
+    remedy: ClassVar[str] = "restore it"
+
+    format: Literal["opacc-label-action/1"] = format_field("opacc-label-action/1")
+    action: Literal["import", "correct", "withdraw", "rule", "spec"] = Field(
+        description="a file was imported; a label was corrected; labels were withdrawn; a rule was set by a command, "
+        "or by an edited spec"
+    )
+    at: str = Field(description="time in ISO 8601, UTC")
+    file: str | None = Field(default=None, description="file of labels, by the name under which it is kept")
+    file_format: FormatName | None = Field(
+        default=None, description="format of the file; null: it is recognised by the content"
+    )
+    source: str | None = Field(default=None, description="own name of the file")
+    from_run: str | None = Field(default=None, description="run whose answers the file has; null: it came from people")
+    annotator: str | None = Field(default=None, description="annotator named by the importer; null: as in the file")
+    names: dict[str, str] = Field(default={}, description="ids of examples by other names that the file has for them")
+    ids: list[str] = Field(default=[], description="examples that were corrected or withdrawn")
+    conflict: ConflictRule | None = Field(default=None, description="new rule for labels that differ; null: unchanged")
+    score: ScoreSpec | None = Field(default=None, description="new score of a regression; null: unchanged")
+    overlap: float | None = Field(
+        default=None, ge=0, le=1, description="new share of examples that two annotators label; null: unchanged"
+    )
+    numbers_are_classes: bool | None = Field(
+        default=None,
+        description="whether numbers in the file are indexes of classes that have names; of a spec: in files from then "
+        "on; null: unchanged, and of a file: they are",
+    )
+    show: list[str] | None = Field(
+        default=None, description="columns of rows that annotators see from then on; null: unchanged"
+    )
+    guidance: Guidance | None = Field(
+        default=None, description="what annotators are asked and told from then on; null: unchanged"
+    )
+
+    def words(self) -> str:
+        by = f" by {self.annotator}" if self.annotator else ""
+        ids = ", ".join(self.ids[:3]) + (", …" if len(self.ids) > 3 else "")
+        if self.action == "import":
+            return f"labels of {self.source or self.file} imported{by}"
+        if self.action == "correct":
+            return f"label of {ids} corrected{by}"
+        if self.action == "withdraw":
+            return f"labels of {self.file or ids} withdrawn"
+        names = {"conflict", "score", "overlap", "numbers_are_classes", "show"}
+        rules = [f"{name} {value}" for name, value in self.model_dump(include=names, exclude_none=True).items()]
+        return f"rule of labels set: {', '.join(rules + ['guidance'] * (self.guidance is not None))}"
 
 
 @dataclass(frozen=True)

@@ -255,12 +255,9 @@ def ids_in_pool(run: Run, wanted: Sequence[str], unless: Collection[str] | None 
     return features.features.places(wanted)
 
 
-def canonical_form(run: Run) -> Callable[[str, str], str]:
-    """Return the function from an id and the text of a label to the form that predictions have.
-
-    It raises LabelError for a text that is no label.
-    """
-    return reading_by(run.spec.model, run.num_classes)
+def canonical_form(run: Run, *, numbers_are_classes: bool = False) -> Callable[[str, str], str]:
+    """Return :func:`.joining.reading_by` for the classes of a run."""
+    return reading_by(run.spec.model, run.num_classes, numbers_are_classes=numbers_are_classes)
 
 
 def stated(estimate: Estimate, rounds: Sequence[LabelledRound]) -> dict[str, Any]:

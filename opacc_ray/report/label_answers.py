@@ -6,14 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from opacc_ray.audit.status import status, step_of
 from opacc_ray.errors import OpaccError, counted
-from opacc_ray.labels.label_documents import (
-    AnswerList,
-    ImportedLabels,
-    LabelSession,
-    Overruling,
-    WithdrawnLabels,
-)
+from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, Overruling, WithdrawnLabels
 from opacc_ray.labels.label_rows import few, quoted
+from opacc_ray.labels.page.serve import LabelSession
 from opacc_ray.report import facts
 from opacc_ray.report.answers import next_step
 from opacc_ray.runs.run import Run

@@ -2,3 +2,354 @@
 
 The stored estimate is in :mod:`opacc_ray.runs.estimate_documents`.
 """
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from opacc_ray.documents import Document, Part, SealedDocument, format_field
+from opacc_ray.extract.feature_set import FeatureLink
+from opacc_ray.extract.model_code import Code
+from opacc_ray.runs.commit_log import digest_of
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects
+from opacc_ray.spec import Spec
+
+# -- the run -------------------------------------------------------------------------------------------------
+
+
+class IgnoredFiles(Part):
+    """Files of other formats under the pool's prefix, of one kind."""
+
+    kind: str = Field(description="a suffix, or the type of an object that is no regular file, such as a FIFO")
+    num_files: int = Field(ge=1, description="number of files")
+    first: list[str] = Field(description="some of their names")
+
+
+class PoolListing(Part):
+    """Listing of the pool when the run was created."""
+
+    digest: str = Field(description="digest of the listing: names, sizes and versions of the files")
+    num_files: int | None = Field(default=None, ge=0, description="files in the pool")
+    num_shards: int = Field(ge=0, description="number of shards for extraction")
+    ignored: list[IgnoredFiles] = Field(default=[], description="other files there, which are not read, by kind")
+    version: str | None = Field(
+        default=None, description="version of the table that all shards belong to; null if the pool is no table"
+    )
+    data_as_of: str | None = Field(
+        default=None, description="when that version, or the newest file, was written: ISO 8601, UTC; null: unknown"
+    )
+
+
+class ReferenceListing(Part):
+    """The reference data that features are compared with."""
+
+    digest: str = Field(description="digest of its data, the model and the settings of extraction; name of its folder")
+
+
+class ModelDigest(Part):
+    """The model under audit."""
+
+    sha256: str | None = Field(description="digest of the weights; null if the factory loads its own")
+
+
+class RunHeader(SealedDocument):
+    """Header of a run: its spec, and the origin of everything that decides its result."""
+
+    remedy: ClassVar[str] = "restore it or start a new run"
+
+    format: Literal["opacc-run/2"] = format_field("opacc-run/2")
+    spec: Spec = Field(description="the spec, with every default")
+    digest: str = Field(description="digest of everything that decides the result")
+    pool: PoolListing = Field(description="listing of the pool")
+    reference: ReferenceListing | None = Field(
+        description="the reference data; null if no feature is compared with them"
+    )
+    features: FeatureLink | None = Field(
+        default=None, description="the shared set of features; null if they are in the run's own prefix"
+    )
+    code: Code | None = Field(
+        default=None, description="the code that made the features; null if the pool contains the features"
+    )
+    grown_from: str | None = Field(
+        default=None, description="earlier run of the audit whose features of unchanged objects are taken; null: none"
+    )
+    model: ModelDigest = Field(description="the model's weights")
+    versions: dict[str, str] = Field(description="version of Python and of each package that matters")
+    git_commit: str | None = Field(description="git commit of the working directory at the start, if there is one")
+    created: str = Field(description="when the run was created: ISO 8601, UTC")
+
+    @property
+    def code_digest(self) -> str | None:
+        """Digest of the code that made the features; None if no code ran."""
+        if self.code is None:
+            return None
+        return hashlib.sha256(json.dumps(self.code.model_dump(), sort_keys=True).encode()).hexdigest()
+
+
+# -- the model before any label ------------------------------------------------------------------------------
+
+
+class Spread(Part):
+    """Range of some numbers."""
+
+    low: float = Field(description="minimum")
+    median: float = Field(description="median")
+    high: float = Field(description="maximum")
+
+
+class Predicted(Part):
+    """Predictions of the model for some examples, in numbers."""
+
+    examples: int = Field(ge=0, description="number of examples")
+    classes: dict[str, int] | None = Field(
+        description="predicted class -> examples, most frequent first; null for a regression, or if unknown"
+    )
+    confidence: Spread | None = Field(description="range of the confidences; null if the features have none")
+    values: Spread | None = Field(description="range of the values of a regression; null for a classification")
+
+    def __str__(self) -> str:
+        found = []
+        if self.classes is not None:
+            rest = len(self.classes) - 10  # that are named
+            more = f" and {rest} more class{'es' * (rest > 1)}" if rest > 0 else ""
+            found.append(", ".join(f"{name}: {num}" for name, num in [*self.classes.items()][:10]) + more)
+        if spread := self.confidence:
+            found.append(f"confidence {spread.low:.2f} to {spread.high:.2f}, median {spread.median:.2f}")
+        if spread := self.values:
+            found.append(f"{spread.low:.4g} to {spread.high:.4g}, median {spread.median:.4g}")
+        return "; ".join(found)
+
+
+class ModelSanity(SealedDocument):
+    """Predictions and warnings before any label, by which users recognize a wrong model."""
+
+    remedy: ClassVar[str] = "delete it and run the spec again"
+
+    format: Literal["opacc-sanity/1"] = format_field("opacc-sanity/1")
+    trial: list[str] = Field(description="warnings from the trial of some examples before extraction")
+    predicted: Predicted | None = Field(description="predictions for the pool; null before extraction")
+    warnings: list[str] = Field(description="warnings about these predictions")
+
+
+# -- rounds ------------------------------------------------------------------------------------------------
+
+
+class KeptFile(Part):
+    """A stored file."""
+
+    sha256: str = Field(description="SHA-256 of its content")
+    size: int = Field(ge=0, description="bytes")
+
+
+class Draw(SealedDocument):
+    """The draw of a round. It is created after its files; the round exists from then on."""
+
+    format: Literal["opacc-draw/1"] = format_field("opacc-draw/1")
+    run: str = Field(description="digest of the run that owns the draw")
+    features: str = Field(description="digest of the features that it was drawn from")
+    folder: str = Field(description="folder of the files below the round: a digest of all of them")
+    files: dict[str, KeptFile] = Field(description="by name: selection.json, predictions.parquet")
+
+    @classmethod
+    def of(cls, files: Mapping[str, bytes], run: str, features: str) -> "Draw":
+        """Return the draw that consists of some files; ``features`` is the digest of what it was drawn from."""
+        described = {name: KeptFile(sha256=digest_of(data), size=len(data)) for name, data in sorted(files.items())}
+        content = {name: file.sha256 for name, file in described.items()}
+        folder = digest_of(json.dumps(content, sort_keys=True).encode())[:16]
+        return cls(run=run, features=features, folder=folder, files=described)
+
+    def words(self) -> str:
+        return f"drawn, from the features {self.features[:12]}"
+
+
+class ClosedRound(SealedDocument):
+    """A round that was closed although labels are missing."""
+
+    remedy: ClassVar[str] = "restore it, or delete it to open the round again"
+
+    format: Literal["opacc-closed/2"] = format_field("opacc-closed/2")
+    selection: str = Field(description="SHA-256 of the selection of the round")
+    given_up: list[str] = Field(description="ids without a label; they count as not drawn")
+
+    def words(self) -> str:
+        return f"closed, {len(self.given_up)} labels given up"
+
+
+class Taught(Document):
+    """Labelled examples that were exported as training data."""
+
+    format: Literal["opacc-taught/1"] = format_field("opacc-taught/1")
+    ids: list[str] = Field(description="ids of the examples")
+
+    def words(self) -> str:
+        return f"{len(self.ids)} labelled examples exported as training data"
+
+
+class RoundLook(Part):
+    """Interval after a round: one interim analysis."""
+
+    round: int = Field(ge=1, description="number of the round")
+    labels: int = Field(ge=1, description="labels of all rounds so far")
+    half_width: float = Field(ge=0, description="half the width of the interval")
+    cautious_half_width: float = Field(
+        ge=0, description="half the width that decides whether the goal is reached; larger while there are few failures"
+    )
+
+
+class GoalProgress(Part):
+    """Progress towards a goal of `opacc next --until`, with a forecast of the labels."""
+
+    metric: str = Field(default="accuracy", description="the number that the goal is about, such as f1@defect")
+    by: str | None = Field(default=None, description="slices that the goal is about, or NAME=SLICE; null: the pool")
+    slice: str | None = Field(default=None, description="the one of these with the widest interval, which is stated")
+    half_width: float = Field(gt=0, description="the goal: half the width of the interval")
+    level: float = Field(gt=0, lt=1, description="confidence level of the interval at the goal")
+    look_level: float = Field(
+        gt=0, lt=1, description="confidence level of the interim intervals, adjusted for repeated analyses"
+    )
+    reached: bool = Field(description="whether the goal is reached")
+    value: float = Field(description="the estimate so far")
+    low: float = Field(description="lower end of the interval to report")
+    high: float = Field(description="upper end of the interval to report")
+    reason: str | None = Field(description="assumptions of the interval; null if it holds by the sampling design alone")
+    looks: list[RoundLook] = Field(description="one interim analysis after each complete or closed round")
+    total_labels: int = Field(
+        ge=1, description="labels for the goal in total, as forecast; the actual number once it is reached"
+    )
+    labels_to_go: int = Field(ge=0, description="forecast of the labels that are still needed")
+    sizes: list[int] = Field(description="labels of each further round, as forecast")
+    srs_labels: int = Field(
+        ge=1, description="labels that a simple random sample would need in total, planned in advance"
+    )
+    advice: str | None = Field(description="one sentence if the goal is too expensive; otherwise null")
+    earlier_goals: list[float | str] = Field(
+        description="earlier goals, in order: half-widths of the accuracy, or texts such as f1@defect ±0.02"
+    )
+
+    @property
+    def target(self) -> str:
+        """The number that the goal is about, in words."""
+        return self.metric if self.by is None else f"{self.metric} by {self.by}"
+
+
+class Goal(GoalProgress, SealedDocument):
+    """Answer of `opacc next --until` after a round: progress and decision."""
+
+    remedy: ClassVar[str] = "restore it, or delete it"
+
+    format: Literal["opacc-goal/1"] = format_field("opacc-goal/1")
+
+    def words(self) -> str:
+        of = "" if self.target == "accuracy" else f"{self.target} "
+        return f"goal {of}±{self.half_width:g} {'reached' if self.reached else 'not reached'}"
+
+
+class Seal(SealedDocument):
+    """What will be stated of a run, written before its first label."""
+
+    remedy: ClassVar[str] = "restore it from a backup"
+
+    format: Literal["opacc-seal/1"] = format_field("opacc-seal/1")
+    metrics: list[str] = Field(description="numbers that will be stated; accuracy is always one")
+    level: float = Field(gt=0, lt=1, description="confidence level of the intervals")
+    by: list[str] = Field(default=[], description="slices that they will be stated by")
+    half_width: float | None = Field(
+        default=None, description="goal of `opacc next --until` at which sampling will stop; null: none"
+    )
+    promised_by: str | None = Field(default=None, description="who promises it")
+
+    def words(self) -> str:
+        return f"sealed: {', '.join(self.metrics)} at level {self.level:g}"
+
+    def deviations(self, stated: AccuracyEstimate) -> Iterator[str]:
+        """Yield how an estimate deviates from the seal, in sentences."""
+        if stated.level != self.level:
+            yield f"the level is {stated.level:g}, and {self.level:g} was sealed"
+        if stated.goal is None and self.half_width is not None and len(stated.rounds) == 1:
+            yield f"no round was drawn towards ±{self.half_width:g} yet, which `opacc next --until` does"
+        elif stated.goal != self.half_width:
+            goals = ["none" if goal is None else f"±{goal:g}" for goal in (stated.goal, self.half_width)]
+            yield f"the goal is {goals[0]}, and {goals[1]} was sealed"
+        slices = list(dict.fromkeys(table.by for table in stated.by_slice))
+        for name, found, sealed in (("metric", [*stated.metrics], self.metrics[1:]), ("slices", slices, self.by)):
+            yield from (f"{name} {item} was sealed and is not stated" for item in sealed if item not in found)
+            yield from (f"{name} {item} is stated and was not sealed" for item in found if item not in sealed)
+
+
+class DrawnRound(Document):
+    """A round that was drawn, or the answer that no further round is needed."""
+
+    format: Literal["opacc-round/1"] = format_field("opacc-round/1")
+    run: str = Field(description="URI of the run")
+    method: str | None = Field(default=None, description="sampling method; null if nothing was drawn")
+    round: int | None = Field(default=None, ge=1, description="number of the round; null if nothing was drawn")
+    n: int = Field(default=0, ge=0, description="number of draws; an example that is drawn twice counts twice")
+    labelled: int = Field(
+        default=0, ge=0, description="examples that already had a label, which the manifests leave out"
+    )
+    carried_from: str | None = Field(default=None, description="run that labelled these before; null: an earlier round")
+    pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
+    manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
+    notice: str | None = Field(
+        default=None, description="evidence in the labels against the way examples are chosen; null if there is none"
+    )
+    objects: ChangedObjects | None = Field(
+        default=None, description="objects of its examples that changed after extraction; null if nothing was drawn"
+    )
+    predicted: Predicted | None = Field(
+        default=None, description="predictions for the pool; null if unknown, or if nothing was drawn"
+    )
+    warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
+    goal: GoalProgress | None = Field(default=None, description="progress towards `--until`; null without it")
+    step: list[str] = Field(default=[], description="command to run next and its arguments, without the run")
+
+    @property
+    def reached(self) -> bool:
+        """Whether the interval is as narrow as `--until` requires, so that nothing was drawn."""
+        return self.goal is not None and self.goal.reached
+
+
+# -- what was known before the first label --------------------------------------------------------------------
+
+
+class HistorySource(Part):
+    """One source of knowledge from before the first label."""
+
+    kind: Literal["reference", "audit", "judge"] = Field(
+        description="labels of the reference, labels of an earlier audit, or a judge, a column of the pool"
+    )
+    uri: str = Field(description="URI of the source")
+    examples: int = Field(ge=0, description="number of labelled examples, or of values of the column")
+    column: str | None = Field(description="name of the column; null for labels")
+
+
+class KeptHistory(SealedDocument):
+    """Record of what a run knew before its first label."""
+
+    remedy: ClassVar[str] = "restore it from a backup"
+
+    format: Literal["opacc-kept-history/1"] = format_field("opacc-kept-history/1")
+    run: str | None = Field(description="digest of the run")
+    folder: str = Field(pattern="^[0-9a-f]{16}$", description="folder of the files: a digest of all of them")
+    files: dict[str, KeptFile] = Field(description="by name: labelled-1.parquet, judges.parquet")
+    sources: list[HistorySource] = Field(description="sources; labelled-1.parquet belongs to the first")
+
+
+# -- the end of a command ------------------------------------------------------------------------------------
+
+Ended = Literal["done", "waits for labels", "wrong spec", "failed", "interrupted"]
+"""How a job ended."""
+
+
+class RunExit(Document):
+    """Exit status of `opacc run`, written to storage for other programs."""
+
+    format: Literal["opacc-run-exit/1"] = format_field("opacc-run-exit/1")
+    ended: Ended = Field(description="done: nothing is missing; wrong spec: exit code 2; interrupted: run it again")
+    exit_code: int = Field(description="exit code of `opacc run`; also 0 if the run waits for labels")
+    run: str | None = Field(description="URI of the run; null if it was not created")
+    waits_for: str | None = Field(description="the next thing to do, in words; null if the run failed")
+    error: str | None = Field(description="error message; null if the run did not fail")

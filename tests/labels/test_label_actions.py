@@ -17,8 +17,7 @@ from opacc_ray.errors import DataError, LabelError
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.formats import parse
-from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_log import adopt_rules, log_action, read_log
+from opacc_ray.labels.label_log import LabelAction, adopt_rules, log_action, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import LabelsSpec

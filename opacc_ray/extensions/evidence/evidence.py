@@ -18,7 +18,7 @@ from pydantic import Field
 from opacc_ray.audit.run_numbers import asked_of
 from opacc_ray.documents import Document, Part, SealedDocument, format_field
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.labels.label_documents import LabelAction
+from opacc_ray.labels.label_log import LabelAction
 from opacc_ray.packages import require
 from opacc_ray.runs.commit_log import FOLDER as LOG
 from opacc_ray.runs.commit_log import Commit, Happening, digest_of

@@ -15,7 +15,7 @@ from typing import Any
 from opacc_ray.errors import LabelError
 from opacc_ray.extensions.labelling.labelling_tasks import copy_examples, refuse_other_files
 from opacc_ray.labels.example_files import ExampleFiles, has_pictures
-from opacc_ray.labels.label_documents import ExportedLabels
+from opacc_ray.labels.label_actions import ExportedLabels
 from opacc_ray.labels.label_rows import Context
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_known, weights_of
 from opacc_ray.labels.shown_rows import context_of

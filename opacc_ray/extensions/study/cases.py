@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, SpecError, meant, shown
 from opacc_ray.extensions.study.study_spec import CaseSpec, Subpools
 from opacc_ray.labels import label_log, labelled_rounds
-from opacc_ray.labels.label_documents import ExportedLabels
+from opacc_ray.labels.label_actions import ExportedLabels
 from opacc_ray.labels.label_rows import class_of
 from opacc_ray.lake.case_files import (
     ALIASES,

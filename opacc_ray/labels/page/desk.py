@@ -28,8 +28,7 @@ from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels.example_files import ExampleFiles, Picture, render
 from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.joining import time_of
-from opacc_ray.labels.label_documents import LabelAction
-from opacc_ray.labels.label_log import Score, log_action, read_log
+from opacc_ray.labels.label_log import LabelAction, Score, log_action, read_log
 from opacc_ray.labels.label_rows import THOUSANDS, Context, as_shown, is_cant_tell, quoted
 from opacc_ray.labels.labelled_rounds import canonical_form, measure_agreement
 from opacc_ray.labels.shown_rows import ANSWERS, doubled, refuse_invisible, rows_to_show, waiting_ids

@@ -12,10 +12,12 @@ import threading
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
+
+from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted
-from opacc_ray.labels.label_documents import LabelSession
 from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.page.desk import Desk, LabelQueue
 from opacc_ray.lake.store_uris import open_store
@@ -24,6 +26,18 @@ from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.series import names_of_runs
 
 log = logging.getLogger(__name__)
+
+
+class LabelSession(Document):
+    """Answers that came in while the labelling page was served."""
+
+    format: Literal["opacc-label-session/1"] = format_field("opacc-label-session/1")
+    run: str = Field(description="URI of the run")
+    saved: int = Field(ge=0, description="answers that this server saved, undone ones included")
+    done: int = Field(ge=0, description="answers that are there now")
+    total: int = Field(ge=0, description="answers that are needed: two for examples of the overlap, one for others")
+    different: int = Field(ge=0, description="examples whose answers differ and that have no correction")
+
 
 TOKEN = "OPACC_LABEL_TOKEN"  # environment variable for a token that stays the same from one start to the next
 
