@@ -357,7 +357,7 @@ def _refuse_other_question(run: Run, other: Run) -> None:
         )
 
 
-def _take(run: Run, name: str, data: bytes, fields: Mapping[str, Any]) -> ImportedLabels:
+def _take(run: Run, name: str, data: bytes, fields: dict[str, Any]) -> ImportedLabels:
     """Log the import of a file, with ``fields`` of its action that do not depend on the log, unless nothing changes."""
     imported: list[ImportedLabels] = []
     asked = LabelAction(action="import", at="", **fields | {"source": fields["source"][-200:]})
