@@ -32,9 +32,8 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from opacc_ray.cluster.local import raise_if_lost, unless_lost
-from opacc_ray.cluster.placement import Placement, place
 from opacc_ray.cluster.session import raise_if_ending
-from opacc_ray.cluster.tasks import LOST, Driver, cause_of, raise_if_unmade, ran_out_of_memory
+from opacc_ray.cluster.tasks import LOST, Driver, Placement, cause_of, place, raise_if_unmade, ran_out_of_memory
 from opacc_ray.errors import ClusterError, StorageError, counted, shortened
 from opacc_ray.extract.extraction import Extraction, Extractor, Interrupted
 from opacc_ray.extract.feature_set import left_of

@@ -146,7 +146,7 @@ def _cluster() -> Iterator[bool]:
             check_address(address)
         import ray  # after a local one was locked
 
-        for name in ("actor_pool", "placement", "tasks"):  # now: a job's folder may be gone when they are needed
+        for name in ("actor_pool", "tasks"):  # now: a job's folder may be gone when they are needed
             import_module(f"opacc_ray.cluster.{name}")
 
         try:

@@ -1,4 +1,7 @@
-"""Functions in Ray tasks, features of large pools in the memory of actors, and errors of Ray as this package's."""
+"""Work in Ray: placement of actors, functions in tasks, copies of an object and features of large pools in actors.
+
+Errors of Ray become this package's.
+"""
 
 import contextlib
 import logging
@@ -8,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,13 +33,16 @@ from opacc_ray.cluster.local import unless_lost
 from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened, without_colours
 from opacc_ray.extract import software
 from opacc_ray.extract.feature_files import Features, StoredParts
+from opacc_ray.extract.machine import tune_allocation
 from opacc_ray.parts.view import Call, add_up
+from opacc_ray.spec import ExtractSpec
 
 ray.cloudpickle.register_pickle_by_value(software)  # for nodes with another opacc
 
 log = logging.getLogger(__name__)
 
 TASK_RETRIES = 3  # retries of a task whose worker died
+RESTARTS = 3  # restarts of an actor that holds features, or an object
 PATIENCE = 120.0  # seconds that the nodes may take to answer
 
 LOST = (RayActorError, WorkerCrashedError, NodeDiedError, OutOfMemoryError, ObjectLostError)
@@ -187,9 +194,6 @@ def refuse_unfit(paths: Mapping[str, str]) -> None:
         log.warning("%d nodes did not answer within %g s which opacc they have", len(late), PATIENCE)
 
 
-RESTARTS = 3  # restarts of an actor that holds features
-
-
 @contextlib.contextmanager
 def hold(features: Features, names: Sequence[str]) -> Iterator["ActorParts"]:
     """Yield the named features in the memory of one actor per CPU of the cluster."""
@@ -260,4 +264,131 @@ class ActorParts(StoredParts):
 
     def close(self) -> None:
         for actor in self._actors:
+            ray.kill(actor)
+
+
+MAX_READERS = 16
+Node = Mapping[str, Any]  # one entry of ``ray.nodes()``
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Resources of one actor, and requirements on its node."""
+
+    cpus: int
+    gpus: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)  # of the node: "eu", "!eu", "in(eu,us)" or "!in(eu,us)"
+
+    def options(self) -> dict[str, Any]:
+        """Return options of a Ray actor."""
+        labels = {"label_selector": dict(self.labels)} if self.labels else {}
+        return {"num_cpus": self.cpus, "num_gpus": self.gpus, **labels}
+
+    def fit(self, node: Node) -> bool:
+        """Return whether the node is alive and meets the requirements."""
+        labels = node.get("Labels", {})
+        return node["Alive"] and all(_matches(labels.get(key), want) for key, want in self.labels.items())
+
+    def room(self, nodes: Sequence[Node]) -> int:
+        """Return how many actors fit on the nodes when they are idle."""
+        needed = {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
+        fitting = [node["Resources"] for node in nodes if self.fit(node)]
+        return sum(int(min(own.get(name, 0) / num for name, num in needed.items())) for own in fitting)
+
+    def __str__(self) -> str:
+        labels = ", ".join(f"{key}: {value}" for key, value in self.labels.items())
+        return f"{self.gpus:g} GPU and {self.cpus} CPU{f' on a node labelled {labels}' if labels else ''}"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Number of actors at the start, the largest number, and the needs of each."""
+
+    actors: int
+    most: int
+    needs: Needs
+    readers: int = 1  # threads of an actor that decode
+
+
+def place(extract: ExtractSpec, num_shards: int) -> Placement:
+    """Return the placement that the spec asks for.
+
+    Raises ClusterError if the cluster has no room for an actor, and would otherwise be waited for without end.
+    """
+    nodes = unless_lost(ray.nodes)
+    needs = _needs(extract, nodes)
+    room = needs.room(nodes)
+    most = max(1, num_shards if extract.actors == "auto" else min(extract.actors, num_shards))
+    if not room and not extract.autoscaling:
+        total = unless_lost(ray.cluster_resources)
+        raise ClusterError(
+            f"an actor needs {needs}, and no node of the cluster has room for one; the cluster has "
+            f"{total.get('GPU', 0):g} GPU and {total.get('CPU', 0):g} CPU in all: lower extract.gpus_per_actor or "
+            "extract.threads_per_actor, add nodes, or set extract.autoscaling: true to wait for them"
+        )
+    waits = extract.autoscaling and extract.actors != "auto"
+    return Placement(most if waits else max(1, min(room, most)), most, needs, _readers(needs, nodes))
+
+
+def _readers(needs: Needs, nodes: Sequence[Node]) -> int:
+    """Return the threads that decode for an actor: with a GPU, its share of the CPUs of the smallest node."""
+    if not needs.gpus:
+        return 1
+    shares = [node["Resources"]["CPU"] * needs.gpus / node["Resources"]["GPU"] for node in nodes if needs.room([node])]
+    return max(1, min(MAX_READERS, int(min(shares, default=1))))
+
+
+def _needs(extract: ExtractSpec, nodes: Sequence[Node]) -> Needs:
+    needs = Needs(extract.threads_per_actor, 0.0, extract.node_labels)
+    gpus = extract.gpus_per_actor
+    if gpus == "auto":
+        gpus = any(node["Resources"].get("GPU", 0) > 0 for node in nodes if needs.fit(node))
+    return replace(needs, gpus=float(gpus))
+
+
+def _matches(value: str | None, wanted: str) -> bool:
+    """Return whether a node's label matches one of Ray's label selectors."""
+    found = re.fullmatch(r"(!?)(?:in\((.*)\)|([^()]*))", wanted)
+    assert found is not None  # the spec is validated
+    allowed = found[2].split(",") if found[2] is not None else [found[3]]
+    return (value in allowed) != bool(found[1])
+
+
+Ask = Callable[[str, Sequence[Any]], list[Any]]
+"""Returns the results of a method for each item, in their order."""
+
+
+class Copy:
+    """An object in an actor, made for the device that Ray assigned."""
+
+    def __init__(self, make: Callable[[str], Any], driver: Driver) -> None:
+        tune_allocation()
+        driver.join()
+        gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        self._own = make("cuda" if gpus else "cpu")
+
+    def ask(self, method: str, item: Any) -> Any:
+        """Return the result of a method for one item."""
+        return getattr(self._own, method)(item)
+
+
+@contextlib.contextmanager
+def spread(make: Callable[[str], Any], extract: ExtractSpec, most: int) -> Iterator[Ask]:
+    """Yield a function that asks copies of ``make(device)`` in actors, as many as extraction has, ``most`` at most.
+
+    Raises ClusterError if there is no room for them, or one dies repeatedly.
+    """
+    placement = place(extract, most)
+    restarts = {"max_restarts": RESTARTS, "max_task_retries": RESTARTS}
+    remote = ray.remote(Copy).options(**placement.needs.options(), **restarts)
+    actors = [unless_lost(remote.remote, make, Driver.here()) for _ in range(placement.actors)]
+
+    def ask(method: str, items: Sequence[Any]) -> list[Any]:
+        asked = [actors[place % len(actors)].ask.remote(method, item) for place, item in enumerate(items)]
+        return results_of(asked, f"an actor that runs the model died {RESTARTS + 1} times")
+
+    try:
+        yield ask
+    finally:
+        for actor in actors:
             ray.kill(actor)

@@ -54,10 +54,13 @@ from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.spec import PLACEMENT, SURPRISE, PoolSpec, Spec
 
 INDEX = "index.json"
-
 ALL = ("hidden", "output", "confidence", *SURPRISE, "coverage", "prediction")  # all features, in the order of columns
-
 HOME, DESCRIPTION = "features", "set.json"  # the folder of all sets of an output, and the file that describes a set
+
+_OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
+_NOT_OF_MODEL = {"name", "weights", "classes"}
+_OF_EXTRACT = {"batch_size", "shard_size", "precision", "threads_per_actor"}
+_NOT_OF_EXTRACT = {"features", "coverage", "on_bad_item", *PLACEMENT}
 
 Folder = Annotated[str, Field(pattern="^[a-z]+-[0-9a-f]{16}$")]
 
@@ -325,6 +328,9 @@ def write_description(folder: Store, description: FeatureSetDescription) -> None
         folder.write(DESCRIPTION, data)
 
 
+# -- features of an earlier listing ----------------------------------------------------------------------------
+
+
 def locate(known: Store, shards: Sequence[Shard]) -> list[Shard]:
     """Return the shards with the files of a folder that have features of their parts, as ``carried``."""
     index = read_index(known)
@@ -386,13 +392,7 @@ def merged(shard: Shard, parts: Sequence[FeatureShard]) -> FeatureShard:
     return whole.take(order.tolist())
 
 
-_OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
-
-_NOT_OF_MODEL = {"name", "weights", "classes"}
-
-_OF_EXTRACT = {"batch_size", "shard_size", "precision", "threads_per_actor"}
-
-_NOT_OF_EXTRACT = {"features", "coverage", "on_bad_item", *PLACEMENT}
+# -- what decides the content ----------------------------------------------------------------------------------
 
 
 def decided_by(spec: Spec, source: PoolSpec | None, planned: Plan, code: Code | None) -> dict[str, Any]:

@@ -48,6 +48,24 @@ from opacc_ray.lake.store_uris import Store
 from opacc_ray.spec import Spec, modules_of, sources_of
 from opacc_ray.spec.user_modules import find_module, is_installed, module_places, read_code
 
+log = logging.getLogger(__name__)
+
+_NAMES = """
+aiohttp aiosignal annotated_types anyio attr attrs boto3 botocore certifi cffi charset_normalizer click cloudpickle
+colorama cryptography dateutil distlib fastapi filelock frozenlist fsspec google grpc h11 httptools idna jinja2
+jmespath jsonpointer jsonschema jsonschema_specifications markupsafe msgpack multidict opencensus opentelemetry
+packaging pkg_resources platformdirs prometheus_client propcache psutil pydantic pydantic_core ray referencing
+requests rfc3339_validator rpds s3transfer setproctitle setuptools six smart_open sniffio starlette tqdm
+typing_extensions typing_inspection urllib3 uvicorn uvloop virtualenv watchfiles websockets wrapt yaml yarl
+"""
+
+TOOLS = frozenset(_NAMES.split())
+"""Installed modules that this package and Ray bring into each process, and that compute no feature."""
+
+_SYSTEM = ("/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var", tempfile.gettempdir())
+_HIDDEN = re.compile(r"/(\.|__pycache__/)")
+_PACKAGE = Path(__file__).parents[1]
+
 LIBRARIES = ("flax", "jax", "keras", "onnxruntime", "tensorflow", "timm", "torch", "torchvision", "transformers")
 """Libraries that build or run models; they count if the user's files import them."""
 
@@ -209,27 +227,6 @@ def _release(owner: str, places: Places) -> str:
     return f"{number} ({hashlib.sha256(json.dumps(own).encode()).hexdigest()[:8]})"
 
 
-log = logging.getLogger(__name__)
-
-_NAMES = """
-aiohttp aiosignal annotated_types anyio attr attrs boto3 botocore certifi cffi charset_normalizer click cloudpickle
-colorama cryptography dateutil distlib fastapi filelock frozenlist fsspec google grpc h11 httptools idna jinja2
-jmespath jsonpointer jsonschema jsonschema_specifications markupsafe msgpack multidict opencensus opentelemetry
-packaging pkg_resources platformdirs prometheus_client propcache psutil pydantic pydantic_core ray referencing
-requests rfc3339_validator rpds s3transfer setproctitle setuptools six smart_open sniffio starlette tqdm
-typing_extensions typing_inspection urllib3 uvicorn uvloop virtualenv watchfiles websockets wrapt yaml yarl
-"""
-
-TOOLS = frozenset(_NAMES.split())
-"""Installed modules that this package and Ray bring into each process, and that compute no feature."""
-
-_SYSTEM = ("/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var", tempfile.gettempdir())
-
-_HIDDEN = re.compile(r"/(\.|__pycache__/)")
-
-_PACKAGE = Path(__file__).parents[1]
-
-
 class LoadedCode(CodeContent, SealedDocument):
     """Code that was in memory of a process that computed features."""
 
@@ -241,13 +238,9 @@ class LoadedCode(CodeContent, SealedDocument):
 # -- in the process that computes ------------------------------------------------------------------------------
 
 _opened: set[str] = set()  # files that the user's code opened in this process
-
 _sought: set[str] = set()  # modules that it imported, or tried to
-
 _looking = threading.Lock()
-
 _LOCK = threading.Lock()
-
 _watching = 0
 
 

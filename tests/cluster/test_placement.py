@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from opacc_ray.cluster.placement import Needs, place
+from opacc_ray.cluster.tasks import Needs, place
 from opacc_ray.errors import ClusterError
 from opacc_ray.extract.extraction import Extraction
 from opacc_ray.lake.store_uris import open_store

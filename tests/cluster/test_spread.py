@@ -33,7 +33,7 @@ class Counter:
 
 def test_copies_answer_in_order_restart_when_one_dies_and_pass_errors_on(tmp_path: Path) -> None:
     with connected():
-        from opacc_ray.cluster.placement import spread
+        from opacc_ray.cluster.tasks import spread
 
         with spread(partial(Counter, str(tmp_path)), ExtractSpec(actors=2), 2) as ask:
             found = ask("add", [3, 7, 5, 6])

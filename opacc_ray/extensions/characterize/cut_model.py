@@ -35,7 +35,7 @@ from opacc_ray.runs.run import Run
 from opacc_ray.spec import ModelSpec, PoolSpec, Spec, open_pool, rules_of, see_modules
 
 if TYPE_CHECKING:
-    from opacc_ray.cluster.placement import Ask
+    from opacc_ray.cluster.tasks import Ask
 
 SAME = 1e-3
 """Largest difference of outputs of the model and of the cut one, as a share of the outputs' standard deviation."""
@@ -238,7 +238,7 @@ def cut(run: Run, source: Run, layer: str | None, seed: int) -> Iterator[CutRun]
     pairs = zip(unchanged_plan(source).shards, complete.index.shards, strict=True)
     features, shards = complete.features, [shard for shard, extracted in pairs if extracted.examples]
     with session.connected():
-        from opacc_ray.cluster.placement import spread  # imports Ray, which reads its token mode then
+        from opacc_ray.cluster.tasks import spread  # imports Ray, which reads its token mode then
 
         make = partial(CutNetwork, run.spec, layer, os.getcwd())
         with spread(make, run.spec.extract, MOST_EXAMPLES // AT_ONCE) as ask:

@@ -17,7 +17,7 @@ from small_pictures import picture
 
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
-from opacc_ray.cluster import placement
+from opacc_ray.cluster import tasks
 from opacc_ray.extensions.characterize import cut_model, generation
 from opacc_ray.extensions.characterize.cut_model import choose_examples
 from opacc_ray.extensions.characterize.generation import why_not_cut
@@ -42,7 +42,7 @@ def spread_here(make: Callable[[str], Any], extract: Any, most: int) -> Iterator
 
 @pytest.fixture
 def no_actors(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Iterator[None]:
-    monkeypatch.setattr(placement, "spread", spread_here)
+    monkeypatch.setattr(tasks, "spread", spread_here)
     with extracting_here():
         yield
 
