@@ -150,7 +150,8 @@ def _stored(resolved: Resolved) -> Iterator[tuple[PoolSpec, Plan, Store]]:
         shards = [shard for shard in locate(before.features, resolved.plan.shards) if shard.carried]
         yield spec.pool, resolved.plan._replace(shards=tuple(shards)), before.features
     if resolved.compared is not None and spec.reference is not None:
-        yield spec.reference, resolved.compared, reference.folder(spec, resolved.compared, store, header.code)
+        digest = reference.digest(spec, resolved.compared, header.code)
+        yield spec.reference, resolved.compared, reference.folder_of(spec, digest, store)
 
 
 def _folder(resolved: Resolved) -> Store:
@@ -222,7 +223,7 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[S
     ranges = "ranges" in spec.compares_with()
     folder, stages = None, []
     if compared and spec.reference:
-        folder = reference.folder(spec, compared, run.store, code)
+        folder = reference.folder_of(spec, reference.digest(spec, compared, code), run.store)
         job = Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges, code=code)
         stages.append(Stage(job, compared))
     names = spec.extracted() if link is None else tuple(link.features)

@@ -23,6 +23,8 @@ from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from opacc_ray.errors import OpaccError, SpecError
@@ -150,8 +152,6 @@ def _encode(key: str, values: NDArray[Any]) -> bytes:
 
 def _packed(columns: dict[str, Any], sha256: str, **options: Any) -> bytes:
     """Return a Parquet file; level 1 of zstd packs these as well as level 15."""
-    import pyarrow as pa
-
     options |= {"use_dictionary": False, "write_statistics": False, "compression": "zstd", "compression_level": 1}
     return encode(pa.table(columns, metadata={"sha256": sha256}), write_page_checksum=True, **options)
 
@@ -177,8 +177,6 @@ def _decode_texts(key: str, data: bytes) -> Any:
 
 def slicing_of(rule: SliceRule, column: Any) -> Slicing:
     """Return the slices of a column as it is stored, (n,), with codes of the smallest type."""
-    import pyarrow as pa
-
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if rule.cuts is not None:
         return Slicing.of(rule.name, to_numpy(whole.cast(pa.float64()).fill_null(math.nan)), rule.cuts).packed()
@@ -203,8 +201,6 @@ def as_stored(column: Any) -> Any:
 
     A list of texts becomes one, with | between them.
     """
-    import pyarrow as pa
-
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(whole.type):
         whole = whole.dictionary_decode()
@@ -215,8 +211,6 @@ def as_stored(column: Any) -> Any:
 
 def check_type(rule: SliceRule, kind: Any) -> None:
     """Raise SpecError if a column of an Arrow type cannot make the slices of a rule."""
-    import pyarrow as pa
-
     types = pa.types
     kind = kind.value_type if types.is_dictionary(kind) else kind
     if types.is_temporal(kind) and (rule.tag is not None or rule.cuts is not None):
@@ -240,17 +234,11 @@ def check_type(rule: SliceRule, kind: Any) -> None:
 
 
 def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
-    types = pa.types
-    return bool((types.is_list(kind) or types.is_large_list(kind)) and _is_text(kind.value_type))
+    return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_text(kind.value_type))
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    types = pa.types
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
 
 
 class FeatureFile(NamedTuple):
@@ -376,8 +364,6 @@ class Features:
 
     def _whole(self, derived: Derived, name: str) -> Any:
         """Return one column of all examples as an Arrow array, cached in one file."""
-        import pyarrow as pa
-
         if name not in ("id", "uri"):
             return numbers(self.column(name))
         found = derived.recall_texts(name)
@@ -422,8 +408,6 @@ class Features:
 
     def places(self, ids: Sequence[str]) -> dict[str, int]:
         """Return the places in the pool of those ``ids`` that it has."""
-        import pyarrow.compute as pc
-
         wanted, start, found = texts(list(dict.fromkeys(ids))), 0, dict[str, int]()
         for own in self._each(lambda table: table["id"], ["id"]):
             rows = np.flatnonzero(to_numpy(pc.is_in(own, value_set=wanted)))
@@ -433,8 +417,6 @@ class Features:
 
     def search(self, ids: Sequence[str], name: str) -> dict[str, Any]:
         """Return the values of ``name`` for those ``ids`` that are in the pool."""
-        import pyarrow.compute as pc
-
         wanted = texts(list(dict.fromkeys(ids)))
 
         def found(table: Any) -> dict[str, Any]:
@@ -452,8 +434,6 @@ class Features:
         return min(MOST_THREADS, max(2, EXAMPLES_AT_A_TIME // max(self.sizes)))
 
     def _read(self, file: FeatureFile, names: Sequence[str]) -> Any:
-        import pyarrow as pa
-
         added = dict(file.added)
         own = [name for name in names if name not in added]
         if len(own) == len(names):

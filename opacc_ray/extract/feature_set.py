@@ -39,17 +39,15 @@ from opacc_ray.extract.model_code import Code, json_digest
 from opacc_ray.extract.shards import (
     FEATURES_FORMAT,
     REMEDY,
-    SOURCE,
     FeatureShard,
     ShardReport,
     digest_of,
-    read_report,
+    read_shard,
     read_table,
     stacked,
     widths,
 )
 from opacc_ray.lake.examples import Plan, Shard, source_of
-from opacc_ray.lake.parquet_io import numbers, to_numpy
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.spec import PLACEMENT, SURPRISE, PoolSpec, Spec
 
@@ -368,20 +366,7 @@ def read_carried(known: Store, names: Sequence[str], shard: Shard) -> FeatureSha
     by_file: dict[str, list[int]] = {}
     for number, file in shard.carried:
         by_file.setdefault(file, []).append(source_of(shard.parts[number]))
-    return stacked([_rows_of(known, names, file, sources) for file, sources in by_file.items()])
-
-
-def _rows_of(known: Store, names: Sequence[str], file: str, sources: Sequence[int]) -> FeatureShard:
-    """Return the rows of a file that are from some parts of the pool."""
-    size = known.size(file)
-    report = read_report(known, file, size)
-    table = read_table(known, file, ["id", "uri", SOURCE, *names], size, report.footer_size)
-    rows = np.flatnonzero(np.isin(to_numpy(table[SOURCE]), np.array(sources, dtype=np.uint64)))
-    own = table.take(numbers(rows))
-    columns = {name: to_numpy(own[name]) for name in names}
-    ids, uris = own["id"].to_pylist(), own["uri"].to_pylist()
-    turned = {source: num for source, num in report.turned.items() if source in sources}
-    return FeatureShard(ids, uris, columns, [], report.own_ids, to_numpy(own[SOURCE]).tolist(), turned)
+    return stacked([read_shard(known, file, names, sources) for file, sources in by_file.items()])
 
 
 def merged(shard: Shard, parts: Sequence[FeatureShard]) -> FeatureShard:

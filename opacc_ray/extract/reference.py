@@ -21,7 +21,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import Index, decided_by, read_index, read_other
 from opacc_ray.extract.model_code import Code, json_digest
-from opacc_ray.extract.shards import FeatureShard, read_report, read_table
+from opacc_ray.extract.shards import FeatureShard, read_shard
 from opacc_ray.extract.surprise import Arrays, Reference
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.parquet_io import to_numpy
@@ -60,11 +60,6 @@ def digest(spec: Spec, planned: Plan, code: Code | None = None) -> str:
         else None,
     }
     return json_digest(content)
-
-
-def folder(spec: Spec, planned: Plan, run: Store, code: Code | None) -> Store:
-    """Return the folder of a run's reference."""
-    return folder_of(spec, digest(spec, planned, code), run)
 
 
 def folder_of(spec: Spec, digest: str, run: Store) -> Store:
@@ -127,12 +122,7 @@ class StoredSurprise:
 
     def read(self, shard: Shard) -> FeatureShard:
         """Return the hidden layer and the predictions of a shard's examples."""
-        size = self._folder.size(shard.file)
-        report = read_report(self._folder, shard.file, size)
-        names = ["id", *(["hidden", "prediction"] if report.num_examples else [])]
-        table = read_table(self._folder, shard.file, names, size, report.footer_size)
-        columns = {name: to_numpy(table[name]) for name in names[1:]}
-        return FeatureShard(table["id"].to_pylist(), None, columns, report.bad, own_ids=False)
+        return read_shard(self._folder, shard.file, ["hidden", "prediction"])._replace(own_ids=False, turned={})
 
     def compute(self, stored: FeatureShard) -> FeatureShard:
         """Return the surprise of these examples; raises DataError, with an id, if it is undefined."""

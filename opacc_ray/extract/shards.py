@@ -15,13 +15,24 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.machine import UNKNOWN, Machine
 from opacc_ray.extract.software import software
 from opacc_ray.lake.examples import BadItem, Shard
-from opacc_ray.lake.parquet_io import Footer, footer_of, numbers, read_columns, read_footer, texts, unless_valid
+from opacc_ray.lake.parquet_io import (
+    Footer,
+    footer_of,
+    numbers,
+    read_columns,
+    read_footer,
+    texts,
+    to_numpy,
+    unless_valid,
+)
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import Store
 
@@ -85,8 +96,6 @@ class ShardReport(NamedTuple):
 
 def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
     """Return the bytes of a Parquet file: id, uri, and a column per feature; layers are lists of fixed size."""
-    import pyarrow as pa
-
     columns = {"id": texts(shard.ids)} | ({} if shard.uris is None else {"uri": texts(shard.uris)})
     if shard.sources is not None:
         columns[SOURCE] = numbers(np.array(shard.sources, dtype=np.uint64))
@@ -108,8 +117,6 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
 
 def encode_reported(table: Any, report: dict[str, Any], *, use_dictionary: bool) -> bytes:
     """Return the bytes of a Parquet file with one row group and a report at its end."""
-    import pyarrow.parquet as pq
-
     sink = io.BytesIO()
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": use_dictionary, "write_page_checksum": True}
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
@@ -189,6 +196,28 @@ def read_table(
         return table
 
 
+def read_shard(store: Store, file: str, names: Sequence[str], sources: Sequence[int] | None = None) -> FeatureShard:
+    """Return the stored examples of a file, with those of the named features that it has.
+
+    With ``sources``, digests of parts of the pool, only the examples from these, without bad items.
+    """
+    size = store.size(file)
+    report = read_report(store, file, size)
+    held = [name for name in names if name in report.widths]
+    turned = report.turned
+    if sources is None:
+        table = read_table(store, file, ["id", *held], size, report.footer_size)
+        uris, found, bad = None, None, report.bad
+    else:
+        table = read_table(store, file, ["id", "uri", SOURCE, *held], size, report.footer_size)
+        rows = np.flatnonzero(np.isin(to_numpy(table[SOURCE]), np.array(sources, dtype=np.uint64)))
+        table = table.take(numbers(rows))
+        uris, found, bad = table["uri"].to_pylist(), to_numpy(table[SOURCE]).tolist(), []
+        turned = {source: num for source, num in report.turned.items() if source in sources}
+    columns = {name: to_numpy(table[name]) for name in held}
+    return FeatureShard(table["id"].to_pylist(), uris, columns, bad, report.own_ids, found, turned)
+
+
 def _check(sha256: str, footer: Footer, before: bytes | None) -> None:
     if hashlib.sha256(footer.data).hexdigest() != sha256:
         raise ValueError("it is not the one of its index")
@@ -226,8 +255,6 @@ def _parse(footer: Footer, size: int) -> ShardReport:
 
 def widths(schema: Any) -> dict[str, int]:
     """Return the values per example of each feature in an Arrow schema."""
-    import pyarrow as pa
-
     held = [item for item in schema if item.name not in ("id", "uri", SOURCE)]
     return {item.name: item.type.list_size if pa.types.is_fixed_size_list(item.type) else 1 for item in held}
 

@@ -21,6 +21,8 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shown
@@ -170,8 +172,6 @@ def _read(pool: PoolSpec, shard: Shard, features: Features, earlier: tuple[Store
 
     ``earlier`` are the folders of features and slice columns that have the carried parts of the shard.
     """
-    import pyarrow as pa
-
     [known] = features.tables(["id", "uri"])
     ids = known["id"].combine_chunks()
     own = pa.table({})
@@ -209,9 +209,6 @@ def _carried(pool: PoolSpec, shard: Shard, features: Store, slices: Store) -> It
 
 def _aligned(pool: PoolSpec, ids: Any, found: Sequence[tuple[Any, Any]]) -> Any:
     """Return the slice columns of the examples with these ids, in their order, of ids and tables in any order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     names = pa.concat_arrays([texts([]), *(own for own, _ in found)])
     places = None if names.equals(ids) else pc.index_in(ids, value_set=names)
     if places is not None and places.null_count:
@@ -224,8 +221,6 @@ def _aligned(pool: PoolSpec, ids: Any, found: Sequence[tuple[Any, Any]]) -> Any:
 
 def _plain(column: Any) -> Any:
     """Return a column as it is stored, with texts in full."""
-    import pyarrow as pa
-
     whole = as_stored(column)
     return whole.dictionary_decode() if pa.types.is_dictionary(whole.type) else whole
 
@@ -389,8 +384,6 @@ def _layer(batch: Batch, names: Sequence[str], feature: str) -> NDArray[np.float
 
 def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
     """Return predicted classes (k,) int64, or values (k,) float64 of a regression."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if model.task == "multilabel":

@@ -17,7 +17,7 @@ the example's batch twice, as extraction does; its features are kept, with a war
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
@@ -31,17 +31,14 @@ from opacc_ray.extract.inference import Batch, Feed, check_bad, load_transform, 
 from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.model_code import watched
 from opacc_ray.extract.shards import (
-    SOURCE,
     Columns,
     FeatureShard,
     encode_shard,
     joined,
     not_finite,
-    read_report,
-    read_table,
+    read_shard,
 )
 from opacc_ray.lake.examples import BadItem, Example, Plan, Shard, source_of
-from opacc_ray.lake.parquet_io import numbers, to_numpy
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.packages import has_package
@@ -315,12 +312,6 @@ class Difference(NamedTuple):
         )
 
 
-class _Rows(NamedTuple):
-    shard: Shard
-    ids: list[str]
-    columns: Columns  # (k, ...) each
-
-
 @watched()
 def difference(spec: Spec, source: PoolSpec, plan: Plan, folder: Store) -> Difference | None:
     """Return the stored example that differs most from today's code; None if all agree.
@@ -334,59 +325,48 @@ def difference(spec: Spec, source: PoolSpec, plan: Plan, folder: Store) -> Diffe
     if spec.model.function is None and not has_package("torch"):
         log.warning("%s is not compared with today's outputs of the model: torch is not installed here", folder.uri)
         return None
-    today = _made_today(spec, source, stored)
-    ids = [name for rows in stored for name in rows.ids]
-    before = joined([rows.columns for rows in stored])
-    found = _largest(spec, ids, before, [today.get(name, {}) for name in ids])
-    if found is not None:
-        own = next(rows.shard for rows in stored if found.id in rows.ids)
-        reason = _varies(spec, source, folder, own, found.id)
-        if reason is None:
-            return found
+    today = _made_today(spec, source, {shard: first.ids for shard, _, first in stored})
+    ids = [name for _, _, first in stored for name in first.ids]
+    before = joined([first.columns for _, _, first in stored])
+    worst = _largest(spec, ids, before, [today.get(name, {}) for name in ids])
+    if worst is None:
+        return None
+    reason = next(_varies(spec, source, shard, rows, worst.id) for shard, rows, _ in stored if worst.id in rows.ids)
+    if reason is not None:
         log.warning("%s holds features of a model that %s; they are kept as they are", folder.uri, reason)
-    return None
+    return worst if reason is None else None
 
 
-def _stored(plan: Plan, folder: Store) -> Iterator[_Rows]:
-    """Yield the first rows of some shards, or one row that each takes from another file, :data:`EXAMPLES` in all."""
+def _stored(plan: Plan, folder: Store) -> Iterator[tuple[Shard, FeatureShard, FeatureShard]]:
+    """Yield some shards, each with its stored rows and the first of these, :data:`EXAMPLES` in all.
+
+    Of a shard that takes rows from another file, one part of the pool and its first row.
+    """
     keys = {entry.key for entry in folder.list()}
     there = [shard for shard in plan.shards if shard.carried or shard.file in keys]
     num = min(EXAMPLES, len(there))
     for place in range(num):
         shard = there[place * len(there) // num]
-        wanted = (place + 1) * EXAMPLES // num - place * EXAMPLES // num
+        file, sources, wanted = shard.file, None, (place + 1) * EXAMPLES // num - place * EXAMPLES // num
+        if shard.carried:
+            number, file = shard.carried[len(shard.carried) // 2]
+            shard, wanted = shard.only([number]), 1
+            sources = [source_of(shard.parts[0])]
         with suppress(DataError):  # a damaged shard is extracted again
-            if shard.carried:
-                number, file = shard.carried[len(shard.carried) // 2]
-                shard, wanted = shard.only([number]), 1
-                rows = _rows_of(folder, shard, file, source_of(shard.parts[0]))
-            else:
-                rows = _rows_of(folder, shard)
+            rows = read_shard(folder, file, ["output"], sources)
+            if not rows.columns:
+                rows = read_shard(folder, file, ["hidden", "confidence", "prediction"], sources)
             if rows.ids:
-                columns = {name: values[:wanted] for name, values in rows.columns.items()}
-                yield rows._replace(ids=rows.ids[:wanted], columns=columns)
+                yield shard, rows, rows.take(range(min(wanted, len(rows.ids))))
 
 
-def _rows_of(folder: Store, shard: Shard, file: str | None = None, source: int | None = None) -> _Rows:
-    """Return the stored rows of a shard, or those of one part of the pool in another ``file``."""
-    file = file or shard.file
-    size = folder.size(file)
-    report = read_report(folder, file, size)
-    compared = ["output"] if "output" in report.widths else ["hidden", "confidence", "prediction"]
-    names = [name for name in compared if name in report.widths]
-    table = read_table(folder, file, ["id", *names, *([] if source is None else [SOURCE])], size, report.footer_size)
-    if source is not None:
-        table = table.take(numbers(np.flatnonzero(to_numpy(table[SOURCE]) == np.uint64(source))))
-    return _Rows(shard, table["id"].to_pylist(), {name: to_numpy(table[name]) for name in names})
-
-
-def _made_today(spec: Spec, source: PoolSpec, stored: Sequence[_Rows]) -> dict[str, Columns]:
-    """Return all columns of the stored examples, (1, ...) each, by id, without those that cannot be read now."""
+def _made_today(spec: Spec, source: PoolSpec, stored: Mapping[Shard, Sequence[str]]) -> dict[str, Columns]:
+    """Return all columns of examples with some ids, (1, ...) each, by id, without those that cannot be read now."""
     feed = Feed(spec, source)
     made: dict[str, Columns] = {}
-    for rows in stored:
-        wanted = set(rows.ids)
-        for item in read_examples(open_pool(source), source.format, rows.shard, rules_of(source)):
+    for shard, ids in stored.items():
+        wanted = set(ids)
+        for item in read_examples(open_pool(source), source.format, shard, rules_of(source)):
             if item.id not in wanted:
                 continue
             if isinstance(item, Example):
@@ -428,7 +408,7 @@ def _distances(before: NDArray[Any], today: Sequence[NDArray[Any] | None], *, is
     return np.where(np.isnan(distances), np.inf, distances)
 
 
-def _varies(spec: Spec, source: PoolSpec, folder: Store, shard: Shard, name: str) -> str | None:
+def _varies(spec: Spec, source: PoolSpec, shard: Shard, rows: FeatureShard, name: str) -> str | None:
     """Return why a model cannot be compared example by example; None if its outputs are reproducible.
 
     The batch of the example ``name`` runs twice as in extraction, each time with a new model.
@@ -438,11 +418,9 @@ def _varies(spec: Spec, source: PoolSpec, folder: Store, shard: Shard, name: str
         return None
     if _largest(spec, ids, joined(first), second):
         return "returns other outputs each time, so it is random without a seed"
-    rows, by_id = _rows_of(folder, shard), dict(zip(ids, first, strict=True))
-    places = [row for row, key in enumerate(rows.ids) if key in by_id]
-    names = [rows.ids[row] for row in places]
-    kept = {key: values[places] for key, values in rows.columns.items()}
-    if _largest(spec, names, kept, [by_id[key] for key in names]) is None:
+    by_id = dict(zip(ids, first, strict=True))
+    kept = rows.take([row for row, key in enumerate(rows.ids) if key in by_id])
+    if _largest(spec, kept.ids, kept.columns, [by_id[key] for key in kept.ids]) is None:
         return "returns other outputs for an example if the rest of its batch differs"
     return None
 

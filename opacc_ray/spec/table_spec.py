@@ -115,7 +115,7 @@ def read_predictions(
         values = None
     confidence = _confidences(table, found, problems)
     if not problems and prediction is not None and confidence is not None:
-        found, prediction, classes, confidence = _with_output(_Columns(found, prediction, classes, confidence))
+        found, prediction, classes, confidence = _with_output(found, prediction, classes, confidence)
     if not len(table):
         problems = ["it has no row"]
     if problems:
@@ -337,28 +337,25 @@ def confidences(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     raise DataError(f"the confidence ({name!r}) holds {unfit[0]:g}, outside [0, 1]; {remedy}")
 
 
-class _Columns(NamedTuple):
-    """What a file of predictions holds."""
+def _with_output(
+    names: dict[str, Any],
+    prediction: NDArray[np.int64],
+    classes: list[str] | None,
+    confidence: NDArray[np.float64],
+) -> tuple[dict[str, Any], NDArray[np.int64], list[str] | None, NDArray[np.float64]]:
+    """Return what a file holds, with ``output`` in place of ``confidence`` if that is the probability of one class.
 
-    names: dict[str, Any]  # by key
-    prediction: NDArray[np.int64]  # (N,)
-    classes: list[str] | None
-    confidence: NDArray[np.float64]  # (N,)
-
-
-def _with_output(given: _Columns) -> _Columns:
-    """Return the columns with ``output`` in place of ``confidence`` if it holds the probability of one class.
-
-    That is ``model.output: probability`` in a spec, where it is the probability of class 1.
+    That is ``model.output: probability`` in a spec, where it is the probability of class 1. ``names`` are the columns
+    by their keys; prediction and confidence are (N,).
     """
-    positive = _positive(given.prediction, given.confidence)
-    if positive is None or (not given.classes and positive == 0):
-        return given
-    names = {key if key != "confidence" else "output": name for key, name in given.names.items()}
-    confidence = np.where(given.prediction == positive, given.confidence, 1 - given.confidence)
-    if given.classes and positive == 0:
-        return _Columns(names, 1 - given.prediction, given.classes[::-1], confidence)
-    return _Columns(names, given.prediction, given.classes, confidence)
+    positive = _positive(prediction, confidence)
+    if positive is None or (not classes and positive == 0):
+        return names, prediction, classes, confidence
+    names = {key if key != "confidence" else "output": name for key, name in names.items()}
+    confidence = np.where(prediction == positive, confidence, 1 - confidence)
+    if classes and positive == 0:
+        return names, 1 - prediction, classes[::-1], confidence
+    return names, prediction, classes, confidence
 
 
 def _positive(prediction: NDArray[np.int64], confidence: NDArray[np.float64]) -> int | None:
@@ -388,7 +385,7 @@ class TableKeys(NamedTuple):
 
     budget: int | None = None  # number of labels
     method: str | None = None
-    columns: str | None = None  # "id=sku,prediction=guess,answer=reply,judges=a,b"
+    columns: str | None = None  # those without a usual name, "id=sku,prediction=guess,judges=a,b"; answer=reply: graded
     task: str | None = None  # "classification" or "regression"
     show: str | None = None  # columns that annotators see, "subject,text"
     slices: str | None = None  # columns and crossings, "camera,region,camera*region"
@@ -402,41 +399,26 @@ def load_spec_or_table(uri: str, keys: TableKeys | None = None) -> Spec:
     The budget of a file of predictions that has a run is the one of that run. Raises SpecError if a key is given for a
     YAML file, or there is no budget.
     """
-    given = {name: value for name, value in (keys or TableKeys())._asdict().items() if value is not None}
-    if is_table(uri):
-        if "budget" not in given:
-            given["budget"] = kept_budget(uri, given.get("output"), given.get("name"))
-        if given["budget"] is None:
-            raise SpecError(
-                f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are "
-                "needed"
-            )
-        return spec_of_predictions(uri, **given)
-    spec = load_spec(uri)
-    if given:
-        raise SpecError(f"--{next(iter(given))} is only for a file of predictions; set it in the spec {uri} instead")
-    return spec
+    keys = keys or TableKeys()
+    if not is_table(uri):
+        spec = load_spec(uri)
+        if extra := next((name for name, value in keys._asdict().items() if value is not None), None):
+            raise SpecError(f"--{extra} is only for a file of predictions; set it in the spec {uri} instead")
+        return spec
+    budget = kept_budget(uri, keys.output, keys.name) if keys.budget is None else keys.budget
+    if budget is None:
+        raise SpecError(
+            f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are needed"
+        )
+    return spec_of_predictions(uri, keys._replace(budget=budget))
 
 
-def spec_of_predictions(
-    uri: str,
-    *,
-    budget: int,
-    method: str = "neyman",
-    output: str = OUTPUT,
-    name: str | None = None,
-    slices: str | None = None,
-    show: str | None = None,
-    columns: str | None = None,
-    task: str | None = None,
-) -> Spec:
+def spec_of_predictions(uri: str, keys: TableKeys) -> Spec:
     """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError.
 
-    ``slices`` are columns, or crossings of them: "camera,region,camera*region". ``show`` are columns for annotators.
-    ``columns`` names those without a usual name, "id=sku,prediction=guess", those of judges, "judges=gpt,rules", and
-    the answer that annotators grade, "answer=reply"; of two answers, they say which they prefer. A regression states
-    mae, rmse and bias; its score has the spread of the predictions as the error scale.
+    A regression states mae, rmse and bias; its score has the spread of the predictions as the error scale.
     """
+    columns, task, method = keys.columns, keys.task, keys.method or "neyman"
     named = named_columns(columns)
     if task is not None and "answer" in named:
         raise SpecError(f"--task {task} is about predictions, and an answer is a text that people grade; remove one")
@@ -446,17 +428,19 @@ def spec_of_predictions(
     if "judges" not in named and not parameters.learns_from_history:
         table.columns.pop("judges", None)
     content: dict[str, Any] = {
-        "name": name or _name_of(uri),
+        "name": keys.name or _name_of(uri),
         "pool": {"uri": absolute(uri), "format": "features", "columns": table.columns},
-        "sample": {"method": method, "budget": budget},
-        "output": absolute(output),
+        "sample": {"method": method, "budget": keys.budget},
+        "output": absolute(keys.output or OUTPUT),
     }
-    if slices is not None:
-        content["pool"]["slices"] = _slices(slices)
+    if keys.slices is not None:
+        content["pool"]["slices"] = [
+            item.split(CROSSING) if CROSSING in item else item for item in names_in(keys.slices)
+        ]
     if "answer" in named:
         content["model"] = {"task": "grade"} | ({"grades": "preference"} if len(named["answer"]) > 1 else {})
-    if show is not None:
-        content["manifest"] = {"show": names_in(show)}
+    if keys.show is not None:
+        content["manifest"] = {"show": names_in(keys.show)}
     if table.classes is not None:
         content["model"] = {"classes": table.classes}
     if task == "regression":
@@ -464,7 +448,7 @@ def spec_of_predictions(
         content |= {"model": {"task": task}, "score": {"error_scale": scale}, "metrics": list(ERRORS)}
     if "output" in table.columns:
         content.setdefault("model", {})["output"] = "probability"
-    used = {name for text in (show, (slices or "").replace(CROSSING, ",")) for name in names_in(text)}
+    used = {name for text in (keys.show, (keys.slices or "").replace(CROSSING, ",")) for name in names_in(text)}
     _tell(uri, table._replace(unused=[name for name in table.unused if name not in used]), content)
     return parse_spec(content, uri)
 
@@ -526,10 +510,6 @@ def _name_of(uri: str) -> str:
     """Return the name of the audit of a file: that of the file, in plain characters."""
     stem = split(uri)[1].rpartition(".")[0]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers"
-
-
-def _slices(text: str) -> list[Any]:
-    return [item.split(CROSSING) if CROSSING in item else item for item in names_in(text)]
 
 
 def kept_budget(uri: str, output: str | None, name: str | None) -> int | None:

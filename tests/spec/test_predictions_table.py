@@ -14,7 +14,7 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.lake.formats import place_of
 from opacc_ray.spec import load_spec
-from opacc_ray.spec.table_spec import is_table, kept_spec, read_predictions, spec_of_predictions
+from opacc_ray.spec.table_spec import TableKeys, is_table, kept_spec, read_predictions, spec_of_predictions
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_probability_of_one_class_is_no_confidence(
     assert found.pool.confidence == pytest.approx(expected, abs=1e-3)
     assert np.array_equal(found.pool.prediction, share >= 0.3)
     with caplog.at_level("INFO"):
-        spec = spec_of_predictions(name, budget=10)
+        spec = spec_of_predictions(name, TableKeys(budget=10))
     assert f'prob is the probability of "{words[1]}", whatever is predicted' in caplog.text
     assert "no column of confidences" not in caplog.text
     assert (spec.model.output, spec.model.classes) == ("probability", classes)
@@ -129,7 +129,7 @@ def test_a_column_with_another_value_in_every_row_is_proposed_for_ids(
 ) -> None:
     rows = "".join(f"s{i},{i % 2},{i % 3},0.9\n" for i in range(9))
     with caplog.at_level("INFO"):
-        spec_of_predictions(write(folder, "a.csv", f"scan_id,pred,site_id,conf\n{rows}"), budget=3)
+        spec_of_predictions(write(folder, "a.csv", f"scan_id,pred,site_id,conf\n{rows}"), TableKeys(budget=3))
     assert "so they are a.csv#0, a.csv#1, ...; for those of scan_id, give --columns id=scan_id" in caplog.text
 
 
@@ -200,10 +200,10 @@ def test_what_a_spreadsheet_leaves_is_named(folder: Path) -> None:
 
 def test_a_spec_of_predictions_is_kept_and_read_again(folder: Path) -> None:
     name = write(folder, "my answers.csv", "id,pred\n1,cat\n2,dog\n")
-    spec = spec_of_predictions(name, budget=1, method="srs")
+    spec = spec_of_predictions(name, TableKeys(budget=1, method="srs"))
     uri = f"{folder}/audits/my-answers.yaml"
     assert kept_spec(spec) == load_spec(uri) == spec
-    other = spec_of_predictions(name, budget=2, method="srs")
+    other = spec_of_predictions(name, TableKeys(budget=2, method="srs"))
     assert kept_spec(other) == load_spec(uri) == other  # no run has used the first one
     write(folder / "audits", "my-answers-0123abcd/spec.json", "{}")
     run = f"{folder}/audits/my-answers-0123abcd"
@@ -220,16 +220,16 @@ def test_a_spec_of_predictions_is_kept_and_read_again(folder: Path) -> None:
 
 def test_slices_and_shown_columns_are_added_to_the_spec_of_a_run(folder: Path) -> None:
     name = write(folder, "answers.csv", "id,pred,conf,camera,text\n1,cat,.9,n,a\n2,dog,.8,s,b\n")
-    kept_spec(spec_of_predictions(name, budget=1, method="srs", show="text"))
+    kept_spec(spec_of_predictions(name, TableKeys(budget=1, method="srs", show="text")))
     file = folder / "audits/answers.yaml"
     file.write_text(file.read_text() + "goal: 90 %\n")
     write(folder / "audits", "answers-0123abcd/spec.json", "{}")
-    found = kept_spec(spec_of_predictions(name, budget=1, method="srs", slices="camera"))
+    found = kept_spec(spec_of_predictions(name, TableKeys(budget=1, method="srs", slices="camera")))
     assert found == load_spec(str(file))
     assert found.pool.slice_names == ["camera"]
     assert (found.manifest.show, found.least and found.least.share) == (["text"], 0.9)
     with pytest.raises(SpecError, match=r"another spec of this name, with sample.method=srs.*; run that one"):
-        kept_spec(spec_of_predictions(name, budget=1, method="css"))
+        kept_spec(spec_of_predictions(name, TableKeys(budget=1, method="css")))
 
 
 @pytest.mark.parametrize("budget", [20, 50, None])
@@ -390,21 +390,21 @@ def test_predictions_that_may_be_values_or_classes_are_refused_unless_the_task_s
 ) -> None:
     uri = values_file(tmp_path, values)
     with pytest.raises(DataError, match="--task regression"):
-        spec_of_predictions(uri, budget=10)
-    spec = spec_of_predictions(uri, budget=10, task="regression")
+        spec_of_predictions(uri, TableKeys(budget=10))
+    spec = spec_of_predictions(uri, TableKeys(budget=10, task="regression"))
     assert (spec.model.task, spec.metrics) == ("regression", ["mae", "rmse", "bias"])
     assert spec.score.error_scale == pytest.approx(np.std(values), rel=0.05)
     if isinstance(values[0], int):
-        assert spec_of_predictions(uri, budget=10, task="classification").model.has_classes
+        assert spec_of_predictions(uri, TableKeys(budget=10, task="classification")).model.has_classes
 
 
 def test_texts_that_differ_in_every_row_are_no_classes(tmp_path: Path) -> None:
     uri = values_file(tmp_path, [f"a long answer {i}" for i in range(60)])
     with pytest.raises(DataError, match="60 different ones in 60 rows; name another column"):
-        spec_of_predictions(uri, budget=10)
-    assert len(spec_of_predictions(uri, budget=10, task="classification").model.classes or ()) == 60
+        spec_of_predictions(uri, TableKeys(budget=10))
+    assert len(spec_of_predictions(uri, TableKeys(budget=10, task="classification")).model.classes or ()) == 60
     few = values_file(tmp_path, [f"class {i % 30}" for i in range(60)], "few.csv")
-    assert len(spec_of_predictions(few, budget=10).model.classes or ()) == 30
+    assert len(spec_of_predictions(few, TableKeys(budget=10)).model.classes or ()) == 30
 
 
 def test_a_regression_without_a_spec_states_its_errors_first(
