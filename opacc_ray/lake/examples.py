@@ -14,19 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError
-from opacc_ray.lake.decode import (
-    MAX_PIXELS,
-    Alpha,
-    DecodedImage,
-    ImageError,
-    Orientation,
-    decode_image,
-    encode_like,
-    is_turned,
-)
+from opacc_ray.lake import decode
+from opacc_ray.lake.decode import DecodedImage
 from opacc_ray.lake.logical_schema import Placed, id_texts
 from opacc_ray.lake.parquet_io import is_list, numbers, numbers_of, to_numpy
-from opacc_ray.lake.store import Entry, Store, check_key, in_order
+from opacc_ray.lake.store import Entry, Store, in_order
 from opacc_ray.lake.store_uris import open_store, split
 
 Constants = tuple[tuple[str, Any], ...]
@@ -209,8 +201,8 @@ class Columns(NamedTuple):
 class Rules(NamedTuple):
     """How a pool is read: see ``PoolSpec``."""
 
-    alpha: Alpha = "refuse"
-    max_pixels: int = MAX_PIXELS
+    alpha: decode.Alpha = "refuse"
+    max_pixels: int = decode.MAX_PIXELS
     max_bytes: int = 8 << 30
     columns: Columns = Columns()
     filter: str | None = None
@@ -222,7 +214,7 @@ class Rules(NamedTuple):
     readers: int = 1  # threads that decode images
     split: str | None = None  # several are joined by +
     slices: tuple[str, ...] = ()  # columns that are read later; a plan checks that they exist
-    orientation: Orientation = "ignore"  # in the metadata of an image file
+    orientation: decode.Orientation = "ignore"  # in the metadata of an image file
 
 
 class Limits(NamedTuple):
@@ -352,8 +344,10 @@ def decoded(content: bytes, rules: Rules) -> DecodedImage | str:
     if len(content) > rules.max_bytes:
         return f"{len(content)} bytes, and at most {rules.max_bytes} are read"
     try:
-        return decode_image(content, alpha=rules.alpha, orientation=rules.orientation, max_pixels=rules.max_pixels)
-    except ImageError as error:
+        return decode.decode_image(
+            content, alpha=rules.alpha, orientation=rules.orientation, max_pixels=rules.max_pixels
+        )
+    except decode.ImageError as error:
         return str(error)
 
 
@@ -362,10 +356,10 @@ def as_decoded(content: bytes, rules: Rules) -> bytes | str:
 
     It is the file itself, unless that states an orientation, which some viewers apply and others do not.
     """
-    if not is_turned(content):
+    if not decode.is_turned(content):
         return content
     found = decoded(content, rules)
-    return found if isinstance(found, str) else encode_like(content, found.pixels)
+    return found if isinstance(found, str) else decode.encode_like(content, found.pixels)
 
 
 def _arrays(table: Any, names: Sequence[str]) -> Iterator[NDArray[Any] | str]:
@@ -419,7 +413,7 @@ def locate(store: Store, text: str) -> tuple[Store, str]:
         return open_store(parent), name
     if "://" in key or key.startswith("/"):
         raise DataError(f"its uri {text!r} is neither at s3:// nor below {store.uri}")
-    check_key(key, store.uri)
+    store.check_key(key)
     if store.is_linked(key):
         raise DataError(f"its uri {text!r} is a symbolic link; give the file itself, or set pool.follow_links: true")
     return store, key

@@ -107,13 +107,6 @@ def columns_of(condition: Condition) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for part in condition.parts for name in columns_of(part)))
 
 
-def needed_of(condition: Condition) -> tuple[Condition, ...]:
-    """Return the conditions that are joined by "and" at the top level."""
-    if isinstance(condition, Combined) and condition.word == "and":
-        return tuple(inner for part in condition.parts for inner in needed_of(part))
-    return (condition,)
-
-
 def negated(condition: Condition) -> Condition:
     """Return the condition that is true where this one is false, and unknown where it is unknown."""
     if isinstance(condition, Comparison):

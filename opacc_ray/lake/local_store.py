@@ -17,17 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.store import (
-    TEMPORARY_PREFIX,
-    Entries,
-    Entry,
-    Listing,
-    Store,
-    changed,
-    check_key,
-    warn_of_one_writer,
-    whole_range,
-)
+from opacc_ray.lake.store import TEMPORARY_PREFIX, Entries, Entry, Listing, Store, warn_of_one_writer
 
 
 @dataclass(frozen=True)
@@ -56,8 +46,8 @@ class LocalStore(Store):
             content = file.read(stop - start)
             tags = {_tag(before), _tag(os.fstat(file.fileno()))}
         if listed and (tags != {listed.tag} or len(content) != stop - start):
-            raise changed(self.uri_of(key), "its modification time or its size differs")
-        return whole_range(content, start, stop, self.uri_of(key))
+            raise self.changed(key, "its modification time or its size differs")
+        return self.whole_range(key, content, start, stop)
 
     def write(self, key: str, data: bytes) -> None:
         with self._written(key, data) as temporary:
@@ -134,7 +124,7 @@ class LocalStore(Store):
             return _below(self.root, "", self.follow_links)
 
     def _path(self, key: str) -> str:
-        check_key(key, self.uri)
+        self.check_key(key)
         return f"{self.uri}/{key}"
 
     @contextmanager

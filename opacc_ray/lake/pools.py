@@ -19,20 +19,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.examples import (
-    BadItem,
-    Batch,
-    Constants,
-    Example,
-    Found,
-    Ignored,
-    Items,
-    Limits,
-    Plan,
-    Rules,
-    Shard,
-    examples_of,
-)
+from opacc_ray.lake import examples
+from opacc_ray.lake.examples import BadItem, Batch, Example, Found, Ignored, Items, Plan, Rules, Shard
 from opacc_ray.lake.formats import find_format
 from opacc_ray.lake.parquet_io import pa
 from opacc_ray.lake.store import Entry, Listing, Store
@@ -73,7 +61,7 @@ def plan_shards(
             raise DataError(f"the {what} {store.uri} holds a file whose name is not Unicode: {shown!r}; rename it")
     if found.ignored:
         log.warning("ignored in the %s %s: %s", what, store.uri, ", ".join(map(str, found.ignored)))
-    cut = format.cut(store, found, rules, Limits(shard_size, shard_bytes), what)
+    cut = format.cut(store, found, rules, examples.Limits(shard_size, shard_bytes), what)
     shards = tuple(Shard.of(number, parts) for number, parts in enumerate(cut.shards))
     plan = Plan(shards, "", found.ignored, cut.num_examples, found.version, found.data_as_of)
     return plan._replace(digest=digest_of(plan.entries, beyond_content(plan)))
@@ -92,7 +80,7 @@ def read_examples(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS
         yield from format.read(store, shard, rules)
     else:
         for batch in format.batches(store, shard, rules):
-            yield from examples_of(store, batch, rules)
+            yield from examples.examples_of(store, batch, rules)
 
 
 def read_numbered(
@@ -228,7 +216,7 @@ def readable_name(name: str) -> str:
 NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def partitions_of(entries: Sequence[Entry]) -> dict[str, Constants]:
+def partitions_of(entries: Sequence[Entry]) -> dict[str, examples.Constants]:
     """Return what the folders of each file say, by its key.
 
     A column has whole numbers or dates where all its values are, else text. A null has the type of its column.

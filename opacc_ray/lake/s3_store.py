@@ -27,19 +27,7 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from opacc_ray.errors import StorageError, redacted
-from opacc_ray.lake.store import (
-    Entries,
-    Entry,
-    Listing,
-    Store,
-    TableAccess,
-    VendedTable,
-    changed,
-    check_key,
-    patient,
-    warn_of_one_writer,
-    whole_range,
-)
+from opacc_ray.lake.store import Entries, Entry, Listing, Store, TableAccess, VendedTable, patient, warn_of_one_writer
 
 ATTEMPTS = 8  # in all, unless AWS_MAX_ATTEMPTS or the profile says otherwise
 CONNECTIONS = 64  # at most, per process
@@ -103,7 +91,7 @@ class S3Store(Store):
         content = self._get(key, listed, Range=f"bytes={start}-{stop - 1}")
         if len(content) > stop - start:  # a server without ranges sends the whole object
             content = content[start:stop]
-        return whole_range(content, start, stop, self.uri_of(key))
+        return self.whole_range(key, content, start, stop)
 
     def _get(self, key: str, listed: Entry | None = None, **options: str) -> bytes:
         """Return the object's content; retry if the answer is truncated or damaged, which boto3 does not do."""
@@ -133,12 +121,12 @@ class S3Store(Store):
                     time.sleep(0.5)
         tag = _tag(answer)
         if listed is not None and tag != listed.tag and _NO_ETAG not in tag + listed.tag:
-            raise changed(self.uri_of(key), "its ETag differs")
+            raise self.changed(key, "its ETag differs")
         return content
 
     @patient
     def write(self, key: str, data: bytes) -> None:
-        check_key(key, self.uri)
+        self.check_key(key)
         with self._client("write", key) as s3:
             if len(data) < MULTIPART_BYTES:
                 s3.put_object(Bucket=self.bucket, Key=self.prefix + key, Body=data)
@@ -147,7 +135,7 @@ class S3Store(Store):
 
     @patient
     def _create(self, key: str, data: bytes) -> bool | None:
-        check_key(key, self.uri)
+        self.check_key(key)
         with self._client("write", key) as s3:
             known = _CONDITIONAL.get(s3.meta.endpoint_url)
             if known is False:
@@ -199,7 +187,7 @@ class S3Store(Store):
             s3.delete_object(Bucket=self.bucket, Key=self.prefix + key)
 
     def store(self, sub: str) -> "S3Store":
-        check_key(sub.rstrip("/"), self.uri)
+        self.check_key(sub.rstrip("/"))
         return replace(self, prefix=f"{self.prefix}{sub.rstrip('/')}/")
 
     def list(self, prefix: str = "") -> Entries:

@@ -240,9 +240,9 @@ class Store(ABC):
         A missing prefix or folder is empty; a missing bucket is an error.
         """
 
+    @abstractmethod
     def survey(self) -> Listing:
         """Return all objects, and everything else in the store; a missing folder is an error."""
-        return Listing(self.list(), [])
 
     def read_entry(self, entry: Entry) -> bytes:
         """Return the content of a listed object; raises :class:`ChangedError` if it has changed since."""
@@ -278,6 +278,30 @@ class Store(ABC):
     def uri_of(self, key: str) -> str:
         """Return the object's URI."""
         return f"{self.uri}/{key}"
+
+    def check_key(self, key: str) -> None:
+        """Raise StorageError unless a key is relative and has no empty, '.' or '..' part."""
+        parts = key.split("/")
+        if any(part in ("", ".", "..") or part.startswith(TEMPORARY_PREFIX) or "\0" in part for part in parts):
+            raise StorageError(
+                f"{key!r} is not a key below {self.uri}: it must be relative, without '//', '.' and '..' parts"
+            )
+
+    def whole_range(self, key: str, content: bytes, start: int, stop: int) -> bytes:
+        """Return the bytes of a range; raises StorageError if some are missing."""
+        if len(content) != stop - start:
+            raise StorageError(
+                f"cannot read {self.uri_of(key)}: {len(content)} bytes arrived for the range {start} to {stop}; "
+                "the object has changed or is cut short, so restore it or start again"
+            )
+        return content
+
+    def changed(self, key: str, what: str) -> ChangedError:
+        """Return the error for an object that has changed; ``what`` names the evidence."""
+        return ChangedError(
+            f"{self.uri_of(key)} has changed since the pool was listed ({what}); run the same spec again once nothing "
+            "writes to the pool: that lists it again, as a new run"
+        )
 
 
 def in_order(
@@ -322,31 +346,6 @@ def write_files(store: Store, files: Mapping[str, bytes]) -> list[str]:
 def warn_of_one_writer(why: str) -> None:
     """Warn, once per process, that a store cannot create an object once among concurrent writers."""
     log.warning("%s: let one command at a time draw rounds of a run", why)
-
-
-def check_key(key: str, uri: str) -> None:
-    """Raise StorageError unless a key is relative and has no empty, '.' or '..' part."""
-    parts = key.split("/")
-    if any(part in ("", ".", "..") or part.startswith(TEMPORARY_PREFIX) or "\0" in part for part in parts):
-        raise StorageError(f"{key!r} is not a key below {uri}: it must be relative, without '//', '.' and '..' parts")
-
-
-def whole_range(found: bytes, start: int, stop: int, uri: str) -> bytes:
-    """Return the bytes of a range; raises StorageError if some are missing."""
-    if len(found) != stop - start:
-        raise StorageError(
-            f"cannot read {uri}: {len(found)} bytes arrived for the range {start} to {stop}; "
-            "the object has changed or is cut short, so restore it or start again"
-        )
-    return found
-
-
-def changed(uri: str, what: str) -> ChangedError:
-    """Return the error for an object that has changed; ``what`` names the evidence."""
-    return ChangedError(
-        f"{uri} has changed since the pool was listed ({what}); run the same spec again once nothing writes to the "
-        "pool: that lists it again, as a new run"
-    )
 
 
 # -- outages ---------------------------------------------------------------------------------------------------

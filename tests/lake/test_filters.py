@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake.filters import columns_of, needed_of, parse_filter, rows_kept
+from opacc_ray.lake.filters import parse_filter, rows_kept
 
 TABLE = pa.table(
     {
@@ -155,8 +155,3 @@ def test_a_column_of_uuids_is_compared_by_its_text() -> None:
     ids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(range(16)), bytes(16)], pa.binary(16)))
     kept = rows_kept(parse_filter("id = '00010203-0405-0607-0809-0a0b0c0d0e0f'"), pa.table({"id": ids}))
     assert kept.tolist() == [True, False]
-
-
-def test_conditions_joined_by_and_are_separated() -> None:
-    condition = parse_filter("country = 'NL' and score > 1 and (day = 3 or day = 4)")
-    assert [columns_of(part) for part in needed_of(condition)] == [("country",), ("score",), ("day",)]

@@ -22,18 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from opacc_ray.errors import OpaccError, StorageError, shortened
-from opacc_ray.lake.store import (
-    Entries,
-    Entry,
-    Listing,
-    Store,
-    TableAccess,
-    VendedTable,
-    changed,
-    check_key,
-    warn_of_one_writer,
-    whole_range,
-)
+from opacc_ray.lake.store import Entries, Entry, Listing, Store, TableAccess, VendedTable, warn_of_one_writer
 
 RETRIES = timedelta(seconds=60)  # for which a request to Google's storage is repeated
 
@@ -74,11 +63,11 @@ class ArrowStore(Store):
         with self._explained("read", key) as files, files.open_input_file(self._path(key)) as file:
             content = file.read_at(stop - start, start)
         if listed is not None and self.entry(key) != listed:
-            raise changed(self.uri_of(key), "its time or size differs")
-        return whole_range(content, start, stop, self.uri_of(key))
+            raise self.changed(key, "its time or size differs")
+        return self.whole_range(key, content, start, stop)
 
     def write(self, key: str, data: bytes) -> None:
-        check_key(key, self.uri)
+        self.check_key(key)
         if self.scheme == "abfss":
             place = self.uri_of(key)
             raise StorageError(f"cannot write {place}: Azure is for pools only; write to s3://, gs:// or a folder")
@@ -105,7 +94,7 @@ class ArrowStore(Store):
                 return
 
     def store(self, sub: str) -> "ArrowStore":
-        check_key(sub.rstrip("/"), self.uri)
+        self.check_key(sub.rstrip("/"))
         return replace(self, prefix=f"{self.prefix}{sub.rstrip('/')}/")
 
     def list(self, prefix: str = "") -> Entries:

@@ -13,14 +13,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from opacc_ray.errors import DataError, StorageError, shortened
-from opacc_ray.extensions.lakes.table_versions import (
-    DeltaKeys,
-    entries_of,
-    storage_options,
-    time_of,
-    unknown_version,
-    version_at,
-)
+from opacc_ray.extensions.lakes import table_versions
 from opacc_ray.lake.examples import Found, Rules
 from opacc_ray.lake.formats import TABLE_COLUMNS, Traits, parquet
 from opacc_ray.lake.logical_schema import numbered, rebuilt
@@ -28,7 +21,7 @@ from opacc_ray.lake.parquet_io import pa, to_numpy, unless_valid
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.packages import require
 
-TRAITS = Traits(TABLE_COLUMNS, parquet.TRAITS.needs, DeltaKeys, patterns=False)
+TRAITS = Traits(TABLE_COLUMNS, parquet.TRAITS.needs, table_versions.DeltaKeys, patterns=False)
 
 _NUMBER = b"delta.columnMapping.id"
 
@@ -44,7 +37,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     if not len(added):
         raise DataError(f"{version} of the table {store.uri} has no file; check {what}.uri and {what}.version")
     paths = added["path"].to_pylist()
-    entries = entries_of(store, paths, version)
+    entries = table_versions.entries_of(store, paths, version)
     values = added["partition"] if "partition" in added.column_names else [{}] * len(paths)
     with unless_valid(f"the schema of the Delta table {store.uri} is none of Arrow", "; write its UUIDs as text"):
         schema = _schema_of(table)
@@ -54,7 +47,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         version=version,
         schema=schema,
         deleted=_deleted(table, entries),
-        data_as_of=time_of(max(added["modification_time"].to_pylist())),
+        data_as_of=table_versions.time_of(max(added["modification_time"].to_pylist())),
     )
 
 
@@ -92,23 +85,25 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
     from deltalake import exceptions
 
     try:
-        table = deltalake.DeltaTable(store.uri, storage_options=storage_options(store))
+        table = deltalake.DeltaTable(store.uri, storage_options=table_versions.storage_options(store))
         if rules.version is not None:
             assert isinstance(rules.version, int)  # the spec refuses names
             if rules.version > table.version():
-                raise unknown_version(store, f"version {rules.version}", f"the newest is {table.version()}", what)
+                raise table_versions.unknown_version(
+                    store, f"version {rules.version}", f"the newest is {table.version()}", what
+                )
             table.load_as_version(rules.version)
         elif rules.timestamp is not None:
-            versions = ((time_of(own["timestamp"]), own.get("version", 0)) for own in table.history())
+            versions = ((table_versions.time_of(own["timestamp"]), own.get("version", 0)) for own in table.history())
             # deltalake itself would load the first version for an earlier time
-            table.load_as_version(version_at(store, rules.timestamp, versions, what))
+            table.load_as_version(table_versions.version_at(store, rules.timestamp, versions, what))
         return table
     except exceptions.TableNotFoundError:
         raise DataError(f"there is no Delta table at {store.uri}; check {what}.uri and {what}.format") from None
     except exceptions.DeltaError as error:
         reason = shortened(str(error), 200)
         if rules.version is not None:
-            raise unknown_version(store, f"version {rules.version}", reason, what) from None
+            raise table_versions.unknown_version(store, f"version {rules.version}", reason, what) from None
         raise DataError(f"the Delta table {store.uri} cannot be opened ({reason}); check {what}.uri") from None
     except OSError as error:
         raise StorageError(f"cannot read the log of {store.uri}: {shortened(str(error), 200)}") from None

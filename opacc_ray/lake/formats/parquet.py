@@ -53,8 +53,10 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     wanted = filters.wanted_columns(rules, condition)
     every = tuple(dict.fromkeys([*wanted, *rules.slices]))
     fields = None if found.schema is None else filters.fields_in(found.schema, every, condition, store.uri)
-    kept, is_known = _files_kept(condition, found)
-    entries = [found.entries[number] for number in np.flatnonzero(kept)]
+    constants = [found.constants.get(entry.key, ()) for entry in found.entries]
+    kept = {own: _file_kept(condition, own) for own in dict.fromkeys(constants)}
+    entries = [entry for entry, own in zip(found.entries, constants, strict=True) if kept[own]]
+    is_known = all(set(filters.columns_of(condition)) <= dict(own).keys() for own in kept)
     footers = FooterReader(store, found, every, wanted, condition)
     files = list(in_order(footers.read, entries))
     if fields is None:
@@ -155,18 +157,10 @@ def _column(batch: Any, column: schemas.Placed, constant: Any, source: str) -> A
         ) from None
 
 
-def _files_kept(condition: filters.Condition, found: Found) -> tuple[NDArray[np.bool_], bool]:
-    """Return which files may have rows that the filter keeps, by their constants; and whether it keeps all of those."""
-    values = [dict(found.constants.get(entry.key, ())) for entry in found.entries]
-    kept, is_known = np.ones(len(values), dtype=bool), True
-    for part in filters.needed_of(condition):
-        names = filters.columns_of(part)
-        if all(name in own for own in values for name in names):
-            columns = {name: pa.chunked_array([pa.repeat(own[name], 1) for own in values]) for name in names}
-            kept &= filters.rows_kept(part, pa.table(columns))
-        else:
-            is_known = False
-    return kept, is_known
+def _file_kept(condition: filters.Condition, constants: Constants) -> bool:
+    """Return whether a file may have rows that the filter keeps, by its constants."""
+    table = pa.table({name: pa.repeat(value, 1) for name, value in constants})
+    return bool(filters.may_keep(condition, {}, table, 1)[0])
 
 
 def _with_deleted(piece: Piece, deleted: Mapping[str, bytes], rows: Mapping[str, NDArray[np.int64]]) -> Piece:
