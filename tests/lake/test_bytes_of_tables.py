@@ -11,11 +11,10 @@ import pyarrow.fs as fs
 import pytest
 from counting_proxy import CountingProxy
 from local_s3 import LocalS3
-from tables import parquet
+from tables import parquet, read_table
 
 from opacc_ray.lake import parquet_io
 from opacc_ray.lake.examples import Columns, Rules
-from opacc_ray.lake.pools import plan_shards, read_rows
 from opacc_ray.lake.store_uris import open_store
 
 GROUP = 200  # rows
@@ -51,14 +50,7 @@ def of_pool(door: CountingProxy, kind: str, uri: str, text: str) -> Read:
     rules = Rules(columns=Columns(id="id", features=(("confidence", ("conf",)),)), filter=text)
     parquet_io._kept = parquet_io._Kept()  # as in a new process
     door.reset()
-    store = open_store(uri)
-    shards = plan_shards(store, kind, 1000, rules=rules).shards
-    ids = [
-        id
-        for shard in shards
-        for batch in read_rows(store, kind, shard, rules)
-        for id in batch.columns["id"].to_pylist()
-    ]
+    ids = [row["id"] for row in read_table(open_store(uri), kind, rules, 1000)]
     return Read(door.total(r"\.parquet$"), sorted(ids))
 
 
@@ -75,12 +67,12 @@ def of_dataset(door: CountingProxy, s3: LocalS3, files: Sequence[str], condition
 
 
 def one_file(uri: str) -> str:
-    open_store(uri).write("a.parquet", parquet(rows(0, 200 * GROUP), row_group_size=GROUP))
+    open_store(uri).write("a.parquet", parquet(rows(0, 100 * GROUP), row_group_size=GROUP))
     return "parquet"
 
 
 def many_files(uri: str) -> str:
-    written = ((f"{start:05}.parquet", parquet(rows(start, start + GROUP))) for start in range(0, 200 * GROUP, GROUP))
+    written = ((f"{start:05}.parquet", parquet(rows(start, start + GROUP))) for start in range(0, 100 * GROUP, GROUP))
     open_store(uri).write_many(written)
     return "parquet"
 

@@ -17,11 +17,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, LongType
 from random_filters import random_filter
-from tables import parquet
+from tables import parquet, read_table
 
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.formats import find_format
-from opacc_ray.lake.pools import plan_shards, read_rows
 from opacc_ray.lake.store_uris import open_store
 
 FILTERS = int(os.environ.get("OPACC_FILTERS", "400"))
@@ -173,15 +172,11 @@ def ids_of(table: Table, text: str) -> list[int]:
     store = open_store(table.uri.removeprefix("file://"))
     rules = Rules(columns=Columns(id="id", features=(("judges", ("id",)),)), filter=text)
     try:
-        shards = plan_shards(store, table.kind, 1000, rules=rules).shards
+        return sorted(row["id"] for row in read_table(store, table.kind, rules, 1000))
     except Exception as error:
         if "excludes all of its" in str(error):
             return []
         raise
-    parts = [
-        batch.columns["id"].to_pylist() for shard in shards for batch in read_rows(store, table.kind, shard, rules)
-    ]
-    return sorted(id for part in parts for id in part)
 
 
 @pytest.mark.slow

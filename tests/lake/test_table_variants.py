@@ -17,10 +17,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import DecimalType, LongType, NestedField, StringType, StructType
-from tables import parquet
+from tables import parquet, read_table
 
 from opacc_ray.lake.examples import Columns, Rules
-from opacc_ray.lake.pools import plan_shards, read_rows
 from opacc_ray.lake.store_uris import open_store
 
 META = pa.struct([("camera", pa.string()), ("n", pa.int64())])
@@ -345,15 +344,6 @@ VARIANTS: dict[str, Callable[[Path], Table]] = {
 }
 
 
-def read(table: Table) -> list[dict[str, Any]]:
-    store = open_store(table.uri)
-    names = tuple(table.rows.column_names)
-    rules = table.rules._replace(columns=Columns(features=(("all", names),)))
-    shards = plan_shards(store, table.kind, 7, rules=rules).shards
-    batches = (batch for shard in shards for batch in read_rows(store, table.kind, shard, rules))
-    return [row for batch in batches for row in batch.columns.to_pylist()]
-
-
 def plain(value: Any) -> Any:
     """A value of either reader in one form."""
     if isinstance(value, dict):
@@ -369,6 +359,8 @@ def plain(value: Any) -> Any:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_table_has_the_rows_that_its_writer_reads(name: str, tmp_path: Path) -> None:
     table = VARIANTS[name](tmp_path)
-    found, wanted = (sorted((plain(row) for row in own), key=repr) for own in (read(table), table.rows.to_pylist()))
+    rules = table.rules._replace(columns=Columns(features=(("all", tuple(table.rows.column_names)),)))
+    both = read_table(open_store(table.uri), table.kind, rules, 7), table.rows.to_pylist()
+    found, wanted = (sorted((plain(row) for row in own), key=repr) for own in both)
     assert len(found) == len(wanted) > 0
     assert found == wanted

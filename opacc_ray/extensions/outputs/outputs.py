@@ -233,16 +233,16 @@ def remove_runs(*uris: str, force: bool = False) -> Removed:
             raise DataError(f"there is no run at {store.uri} (no {HEADER}); give the URI that `opacc run` printed")
     going = {store.uri for store in stores}
     sets = {output: _contents(open_store(output)).sets for output in {uri.rpartition("/")[0] for uri in going}}
-    found = [_found(store, sets[store.uri.rpartition("/")[0]], going) for store in stores]
-    for item in found:
-        if item.run.label_files and not force:
+    doomed = [_described(store, sets[store.uri.rpartition("/")[0]], going) for store in stores]
+    for item, _ in doomed:
+        if item.label_files and not force:
             raise SpecError(
-                f"{item.run.run} has {counted(item.run.label_files, 'file')} of labels, which would also be deleted; "
+                f"{item.run} has {counted(item.label_files, 'file')} of labels, which would also be deleted; "
                 "save them with `opacc export RUN --to URI`, then give --force"
             )
-    for item in found:
-        _delete_run(item)
-    return Removed(deleted=True, runs=[item.run for item in found])
+    for item, head in doomed:
+        _delete_run(item.run, head)
+    return Removed(deleted=True, runs=[item for item, _ in doomed])
 
 
 def remove_features(output: str, digest: str, *, force: bool = False) -> Removed:
@@ -295,14 +295,14 @@ def remove_unneeded(
     old = [run for run in runs if older_than is not None and _age(run, now) > older_than]
     old = sorted((run for run in old if newest[run.spec.name] != run.name), key=lambda run: -_age(run, now))
     gone = {run.name for run in old}
-    found = [_found(run.store, sets, {run.uri for run in old}, now) for run in old]
+    doomed = [_described(run.store, sets, {run.uri for run in old}, now) for run in old]
     unused = [item for item in sets if gone.issuperset(item.runs)] if unused_features and not unread else []
     if force:
-        for item in found:
-            _delete_run(item)
+        for item, head in doomed:
+            _delete_run(item.run, head)
         for chosen in unused:
             remove_features(home.uri, chosen.digest)
-    return Removed(deleted=force, runs=[item.run for item in found], features=unused, unread=unread)
+    return Removed(deleted=force, runs=[item for item, _ in doomed], features=unused, unread=unread)
 
 
 def _age(run: Run, now: datetime) -> float:
@@ -310,15 +310,11 @@ def _age(run: Run, now: datetime) -> float:
     return min(_days(at, now) for at in (run.header.created, *(commit.at for commit in run.commits[-1:])))
 
 
-class _Found(NamedTuple):
-    """A run that is to be deleted, as it was found."""
-
-    store: Store
-    run: RemovedRun
-    head: str | None  # digest of its log; None: it cannot be read
+Doomed = tuple[RemovedRun, str | None]
+"""A run that is to be deleted, and the digest of its log; None: it cannot be read."""
 
 
-def _found(store: Store, sets: Sequence[StoredSet], going: set[str], now: datetime | None = None) -> _Found:
+def _described(store: Store, sets: Sequence[StoredSet], going: set[str], now: datetime | None = None) -> Doomed:
     """Describe a run that is to be deleted, together with the other ``going`` runs."""
     entries, (output, _, name) = store.list(), store.uri.rpartition("/")
     own = [entry for entry in entries if RUN_FILES.fullmatch(entry.key)]
@@ -338,18 +334,18 @@ def _found(store: Store, sets: Sequence[StoredSet], going: set[str], now: dateti
         features=shared.digest if shared else None,
         used_by=[other for other in shared.runs if f"{output}/{other}" not in going] if shared else [],
     )
-    return _Found(store, described, head)
+    return described, head
 
 
-def _delete_run(found: _Found) -> None:
-    """Delete the files of a run; raises SpecError if something happened to it since it was found.
+def _delete_run(uri: str, head: str | None) -> None:
+    """Delete the files of a run; raises SpecError if something happened to it since its log had this digest.
 
     The header is deleted last, so that an interrupted removal is visible and can be repeated.
     """
-    store = found.store
+    store = open_store(uri)
 
     def decide(commits: tuple[Commit, ...]) -> Happening:
-        if run.at(commits).head != found.head:
+        if run.at(commits).head != head:
             raise SpecError(f"{store.uri} was used meanwhile, so it is kept; give the command again")
         return Happening([Removal()])
 

@@ -9,14 +9,12 @@ import deltalake
 import pyarrow as pa
 import pytest
 from delta_logs import vector, write_mapped
-from tables import read_pool, refusal
+from tables import X, read_ids, read_pool, refusal
 
 from opacc_ray.extensions.lakes.table_versions import storage_options
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import Store
-
-X = Rules(columns=Columns(id="id", array=("x",)))
 
 
 def rows(start: int, stop: int, **more: object) -> pa.Table:
@@ -31,17 +29,11 @@ def write(store: Store, table: pa.Table, **options: object) -> None:
     deltalake.write_deltalake(store.uri, table, mode="append", storage_options=settings, **options)
 
 
-def ids(store: Store, rules: Rules = X) -> list[int]:
-    found, bad = read_pool(store, "delta", rules)
-    assert not bad
-    return sorted(int(example.id) for example in found)
-
-
 def test_partitions_have_the_types_of_the_table(folder: Store) -> None:
     prices = pa.array([Decimal("4.35"), None, Decimal("10.00"), Decimal("4.35")], pa.decimal128(9, 2))
     write(folder, rows(0, 4).append_column("price", prices), partition_by=["price"])
-    assert ids(folder, X._replace(filter="price = 4.35")) == [0, 3]
-    assert ids(folder, X._replace(filter="not price < 10")) == [2]
+    assert read_ids(folder, "delta", X._replace(filter="price = 4.35")) == [0, 3]
+    assert read_ids(folder, "delta", X._replace(filter="not price < 10")) == [2]
     assert len(plan_shards(folder, "delta", 1, rules=X._replace(filter="price > 4.35")).entries) == 1
 
 
@@ -49,13 +41,13 @@ def test_columns_that_older_files_lack_are_null(folder: Store) -> None:
     write(folder, rows(0, 4))
     more = rows(4, 8).append_column("score", pa.array([0.1, 0.2, 0.3, None]))
     write(folder, more, schema_mode="merge")
-    assert ids(folder) == list(range(8))
-    assert ids(folder, X._replace(filter="score >= 0.2")) == [5, 6]
-    assert ids(folder, X._replace(filter="score is null")) == [0, 1, 2, 3, 7]
-    assert ids(folder, X._replace(filter="not score >= 0.2")) == ids(
-        folder, X._replace(filter="score not in (0.2, 0.3)")
+    assert read_ids(folder, "delta") == list(range(8))
+    assert read_ids(folder, "delta", X._replace(filter="score >= 0.2")) == [5, 6]
+    assert read_ids(folder, "delta", X._replace(filter="score is null")) == [0, 1, 2, 3, 7]
+    assert read_ids(folder, "delta", X._replace(filter="not score >= 0.2")) == read_ids(
+        folder, "delta", X._replace(filter="score not in (0.2, 0.3)")
     )
-    assert ids(folder, X._replace(filter="score != 0.2")) == [4, 6]
+    assert read_ids(folder, "delta", X._replace(filter="score != 0.2")) == [4, 6]
     found, bad = read_pool(folder, "delta", Rules(columns=Columns(array=("score",))))
     assert (len(found), len(bad)) == (3, 5)
 
@@ -64,8 +56,8 @@ def test_deleted_rows_are_left_out_and_vacuumed_versions_are_errors(folder: Stor
     write(folder, rows(0, 10))
     table = deltalake.DeltaTable(folder.uri)
     table.delete("id < 5")
-    assert ids(folder) == [5, 6, 7, 8, 9]
-    assert ids(folder, X._replace(version=0)) == list(range(10))
+    assert read_ids(folder, "delta") == [5, 6, 7, 8, 9]
+    assert read_ids(folder, "delta", X._replace(version=0)) == list(range(10))
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert "choose a version whose files were not vacuumed" in refusal(folder, "delta", X._replace(version=0))
 
@@ -88,9 +80,9 @@ def test_statistics_exclude_files_but_not_by_rounded_decimals(folder: Store) -> 
         return len(plan_shards(folder, "delta", 100, rules=X._replace(filter=text)).entries)
 
     assert files("id >= 10") == files("id between 3 and 4") == 1
-    assert ids(folder, X._replace(filter="long = 9007199254740993")) == list(range(10))
+    assert read_ids(folder, "delta", X._replace(filter="long = 9007199254740993")) == list(range(10))
     assert files("time <= '2026-01-01 05:00:00'") == 1
-    assert ids(folder, X._replace(filter="time > '2026-01-01 10:00:00.000998'")) == list(range(10, 20))
+    assert read_ids(folder, "delta", X._replace(filter="time > '2026-01-01 10:00:00.000998'")) == list(range(10, 20))
     assert "excludes all of its rows" in refusal(folder, "delta", X._replace(filter="id > 19"))
 
 
@@ -106,7 +98,7 @@ def test_a_plan_depends_on_the_rows_that_are_deleted(folder: Store) -> None:
     assert (before.num_examples, before.entries) == (after.num_examples, after.entries)
     assert before.num_examples == 2
     assert before.digest != after.digest
-    assert ids(folder, rules) == [0, 2]
+    assert read_ids(folder, "delta", rules) == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -125,4 +117,4 @@ def test_a_struct_may_be_null(condition: str, kept: list[int], folder: Store) ->
         table = pa.table({"id": part, "x": [[float(i)] for i in part], "x1": part})
         kind = pa.struct({"cam": pa.string(), "deep": pa.struct({"z": pa.int64()})})
         write(folder, table.append_column("m", pa.array([structs[i] for i in part], kind)))
-    assert ids(folder, X._replace(filter=condition)) == kept
+    assert read_ids(folder, "delta", X._replace(filter=condition)) == kept

@@ -4,11 +4,11 @@ import io
 
 import pyarrow as pa
 import pytest
-from tables import parquet, read_pool, refusal
+from tables import parquet, read_pool, read_table, refusal
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Columns, Rules
-from opacc_ray.lake.pools import plan_shards, read_rows
+from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import Store, open_store
 
 X = Rules(columns=Columns(array=("x",)))
@@ -48,13 +48,8 @@ def test_arrow_files_are_read_batch_after_batch(store: Store) -> None:
 def test_the_columns_of_the_rows_that_count_are_read_alone(kind: str, folder: Store) -> None:
     write(folder) if kind == "arrow" else folder.write("test/0000.parquet", parquet(rows(0, 60), row_group_size=20))
     rules = Rules(columns=Columns(features=(("judges", ("n",)),)), filter="n > 30")
-    found = [
-        batch
-        for shard in plan_shards(folder, "huggingface", 20, rules=rules).shards
-        for batch in read_rows(folder, "huggingface", shard, rules)
-    ]
-    assert {name for batch in found for name in batch.columns.column_names} == {"n"}
-    assert [value for batch in found for value in batch.columns["n"].to_pylist()] == list(range(31, 60))
+    found = read_table(folder, "huggingface", rules, 20)
+    assert found == [{"n": n} for n in range(31, 60)]
 
 
 def test_of_several_splits_one_is_asked_for(folder: Store) -> None:

@@ -12,13 +12,11 @@ from iceberg_deletes import as_version_3
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import DoubleType, StringType
-from tables import parquet, read_pool, refusal
+from tables import X, parquet, read_ids, read_pool, read_table, refusal
 
 from opacc_ray.lake.examples import Columns, Rules
-from opacc_ray.lake.pools import newest_version, plan_shards, read_rows
+from opacc_ray.lake.pools import newest_version, plan_shards
 from opacc_ray.lake.store_uris import Store, open_store
-
-X = Rules(columns=Columns(id="id", array=("x",)))
 
 
 def rows(start: int, stop: int) -> pa.Table:
@@ -45,21 +43,10 @@ def make(catalog: SqlCatalog) -> Callable[..., tuple[Any, Store]]:
     return made
 
 
-def ids(store: Store, rules: Rules = X) -> list[int]:
-    found, bad = read_pool(store, "iceberg", rules)
-    assert not bad
-    return sorted(int(example.id) for example in found)
-
-
-def values(store: Store, name: str, rules: Rules = X) -> list[object]:
+def values(store: Store, name: str) -> list[object]:
     """A column of all rows, in the order of their ids."""
-    rules = rules._replace(columns=Columns(id="id", features=(("confidence", (name,)),)))
-    shards = plan_shards(store, "iceberg", 100, rules=rules).shards
-    parts = [batch.columns for shard in shards for batch in read_rows(store, "iceberg", shard, rules)]
-    found = {
-        id: value for part in parts for id, value in zip(part["id"].to_pylist(), part[name].to_pylist(), strict=True)
-    }
-    return [found[id] for id in sorted(found)]
+    rules = Rules(columns=Columns(id="id", features=(("confidence", (name,)),)))
+    return [row[name] for row in sorted(read_table(store, "iceberg", rules), key=lambda row: row["id"])]
 
 
 def as_pyiceberg_reads(table: Any, name: str) -> list[object]:
@@ -86,7 +73,7 @@ def test_a_reused_name_has_none_of_the_old_values(make: Callable[..., tuple[Any,
         update.add_column("conf", DoubleType())
     assert values(store, "conf") == as_pyiceberg_reads(table, "conf") == [None] * 4
     assert values(store, "old_conf") == as_pyiceberg_reads(table, "old_conf") == [0.1, 0.2, 0.3, 0.4]
-    assert ids(store, X._replace(filter="conf is null and old_conf > 0.15")) == [1, 2, 3]
+    assert read_ids(store, "iceberg", X._replace(filter="conf is null and old_conf > 0.15")) == [1, 2, 3]
     with table.update_schema() as update:
         update.delete_column("old_conf")
     with table.update_schema() as update:
@@ -95,7 +82,7 @@ def test_a_reused_name_has_none_of_the_old_values(make: Callable[..., tuple[Any,
     table.append(more)
     for name in ("conf", "old_conf"):
         assert values(store, name) == as_pyiceberg_reads(table, name)
-    assert ids(store, X._replace(filter="old_conf is null")) == [0, 1, 2, 3, 4]
+    assert read_ids(store, "iceberg", X._replace(filter="old_conf is null")) == [0, 1, 2, 3, 4]
 
 
 def test_files_without_field_ids_are_read_by_the_tables_name_mapping(
@@ -106,7 +93,7 @@ def test_files_without_field_ids_are_read_by_the_tables_name_mapping(
     table.add_files([store.uri_of("data/imported.parquet")])  # sets the property
     with table.update_schema() as update:
         update.rename_column("kind", "sort")
-    assert ids(store, X._replace(filter="sort = 'even'")) == [0, 2, 4, 6]
+    assert read_ids(store, "iceberg", X._replace(filter="sort = 'even'")) == [0, 2, 4, 6]
     assert as_pyiceberg_reads(table, "sort") == values(store, "sort")
     with table.update_schema() as update:
         update.add_column("kind", StringType())  # which takes the name in files without numbers, too
@@ -136,14 +123,14 @@ def test_partitions_of_any_type_by_identity_pass_over_files(column: str, catalog
     literal = {"day": "'2026-01-05'", "price": "4.35", "seen": "true", "number": "7", "time": "'2026-01-05 12:00'"}
     asked = X._replace(filter=f"{column} = {literal[column]}")
     assert len(plan_shards(store, "iceberg", 1, rules=asked).entries) == 1
-    assert ids(store, asked) == [0]
-    assert ids(store, X._replace(filter=f"not {column} = {literal[column]}")) == [2]
-    assert ids(store, X._replace(filter=f"{column} is null")) == [1]
+    assert read_ids(store, "iceberg", asked) == [0]
+    assert read_ids(store, "iceberg", X._replace(filter=f"not {column} = {literal[column]}")) == [2]
+    assert read_ids(store, "iceberg", X._replace(filter=f"{column} is null")) == [1]
     with table.update_spec() as update:
         update.remove_field(column)
     with table.update_schema() as update:
         update.delete_column(column)
-    assert ids(store) == [0, 1, 2]
+    assert read_ids(store, "iceberg") == [0, 1, 2]
 
 
 def test_hidden_partitions_and_bounds_pass_over_files(make: Callable[..., tuple[Any, Store]]) -> None:
@@ -155,7 +142,7 @@ def test_hidden_partitions_and_bounds_pass_over_files(make: Callable[..., tuple[
 
     def kept(text: str) -> tuple[int, list[int]]:
         asked = X._replace(filter=text)
-        return len(plan_shards(store, "iceberg", 100, rules=asked).entries), ids(store, asked)
+        return len(plan_shards(store, "iceberg", 100, rules=asked).entries), read_ids(store, "iceberg", asked)
 
     assert kept("time >= '2026-01-04'") == (2, [6, 7, 8, 9])
     assert kept("not (time < '2026-01-05' or id = 9)") == (1, [8])
@@ -175,10 +162,10 @@ def test_an_initial_default_is_the_value_in_files_without_the_column_and_in_no_o
     table.append(rows(4, 8).append_column("tier", pa.array(["gold", "silver", None, "iron"])))
     as_version_3(table, {"tier": "gold"})
     assert values(store, "tier") == ["gold"] * 5 + ["silver", None, "iron"]
-    assert ids(store, X._replace(filter="tier = 'gold'")) == [0, 1, 2, 3, 4]
-    assert ids(store, X._replace(filter="tier = 'silver'")) == [5]
-    assert ids(store, X._replace(filter="tier is null")) == [6]
-    assert ids(store, X._replace(filter="not tier = 'gold'")) == [5, 7]
+    assert read_ids(store, "iceberg", X._replace(filter="tier = 'gold'")) == [0, 1, 2, 3, 4]
+    assert read_ids(store, "iceberg", X._replace(filter="tier = 'silver'")) == [5]
+    assert read_ids(store, "iceberg", X._replace(filter="tier is null")) == [6]
+    assert read_ids(store, "iceberg", X._replace(filter="not tier = 'gold'")) == [5, 7]
     plan = plan_shards(store, "iceberg", 100, rules=X._replace(filter="tier like 'i%'"))
     assert [len(shard.pieces) for shard in plan.shards] == [1]
 

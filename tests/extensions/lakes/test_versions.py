@@ -2,18 +2,15 @@
 
 import time
 from datetime import UTC, datetime
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from tables import read_pool, refusal
+from tables import X, read_ids, refusal
 from versioned_tables import TABLES, VERSION, Append
 
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import newest_version, plan_shards
 from opacc_ray.lake.store_uris import Store
-
-X = Rules(columns=Columns(id="id", array=("x",)))
 
 
 @pytest.fixture(autouse=True)
@@ -36,16 +33,10 @@ def rows(start: int, stop: int) -> pa.Table:
     return pa.table({"id": [*range(start, stop)], "x": [[float(i)] for i in range(start, stop)]})
 
 
-def ids(store: Store, kind: str, **rules: Any) -> list[int]:
-    found, bad = read_pool(store, kind, X._replace(**rules))
-    assert not bad
-    return sorted(int(example.id) for example in found)
-
-
 def test_a_version_is_what_it_was(kind: str, store: Store, append: Append) -> None:
     first, second = append(rows(0, 10)), append(rows(10, 15))
-    assert ids(store, kind) == ids(store, kind, version=second) == list(range(15))
-    assert ids(store, kind, version=first) == list(range(10))
+    assert read_ids(store, kind) == read_ids(store, kind, X._replace(version=second)) == list(range(15))
+    assert read_ids(store, kind, X._replace(version=first)) == list(range(10))
     old, new = (plan_shards(store, kind, 100, rules=X._replace(version=version)) for version in (first, None))
     assert (old.version, old.num_examples) == (VERSION[kind].format(first), 10)
     assert new.version == VERSION[kind].format(second)
@@ -57,8 +48,8 @@ def test_a_time_is_that_of_its_version(kind: str, store: Store, append: Append) 
     first, between = append(rows(0, 10)), datetime.now(UTC)
     time.sleep(0.02)
     append(rows(10, 15))
-    assert ids(store, kind, timestamp="2999-01-01") == list(range(15))
-    assert ids(store, kind, timestamp=between.isoformat()) == list(range(10))
+    assert read_ids(store, kind, X._replace(timestamp="2999-01-01")) == list(range(15))
+    assert read_ids(store, kind, X._replace(timestamp=between.isoformat())) == list(range(10))
     assert f"has no {VERSION[kind].format('at 2020-01-01T')}" in refusal(
         store, kind, X._replace(timestamp="2020-01-01T00:00:00Z")
     )
