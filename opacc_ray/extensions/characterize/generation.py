@@ -139,9 +139,9 @@ def find_head(view: View, num_classes: int, *, probabilities: bool = False, seed
     Raises DataError if the outputs are not stored, not one per class, or not linear in the hidden layer.
     """
     index = np.sort(np.random.default_rng(seed).permutation(view.size)[:MOST_FITTED])
-    output = (
-        view.take(part_rows, index, "output").astype(np.float64) if "output" in view.fields else np.empty((0, 0))
-    )  # (k, C)
+    output: Array = np.empty((0, 0))  # (k, C)
+    if "output" in view.fields:
+        output = view.take(part_rows, index, "output").astype(np.float64)
     if output.shape[1] == num_classes:
         hidden = view.take(part_rows, index, "hidden").astype(np.float64)
         inputs = np.column_stack([hidden, np.ones(len(index))])  # (k, m + 1)

@@ -1,10 +1,12 @@
-"""The cases that several modules study."""
+"""The cases that several modules study, and where they are studied."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from small_study import arrays
+from small_study import arrays, run_here
+
+from opacc_ray.extensions.study import experiment
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +20,9 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = "ID,Outcome(Pass/Fail),CONFIDENCE\r\n" + "".join(rows)
     (folder / "table.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
     return folder
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run blocks in this process instead of on Ray."""
+    monkeypatch.setattr(experiment, "_run", run_here)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_study import N, run_here, spec_of
+from small_study import N, spec_of
 
 from opacc_ray.extensions.study import experiment
 from opacc_ray.extensions.study import study_figures as figures
@@ -19,9 +19,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture
-def results(cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StudyResults]:
+def results(cases: Path, tmp_path: Path, in_process: None) -> Callable[..., StudyResults]:
     """Run a study of one case in this process."""
-    monkeypatch.setattr(experiment, "_run", run_here)
 
     def run(**content: Any) -> StudyResults:
         given = {"methods": ["srs", "css"], "repetitions": 4} | content

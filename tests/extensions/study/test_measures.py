@@ -1,12 +1,15 @@
-"""Measures of a study, worked by hand."""
+"""Measures of a study, worked by hand, and the bound of Godambe and Joshi."""
 
 import math
 
 import numpy as np
 import pytest
 
-from opacc_ray.extensions.study.measures import measure
+import opacc_ray as opacc
+from opacc_ray.extensions.study.measures import least_variance, measure
 from opacc_ray.extensions.study.trials import Trial, truth_of
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
 
 
 def test_measures_worked_by_hand() -> None:
@@ -29,3 +32,24 @@ def test_measures_worked_by_hand() -> None:
     alone = measure([plain, plain], truth)  # as of a method without chance
     assert alone["efficiency_interval"] is alone["bias_standard_error"] is alone["coverage_interval"] is None
     assert measure([plain], truth_of(np.array([0.2, 0.9, 0.7])))["failures"] is None  # scores do not fail
+
+
+def make(size: int) -> tuple[View, np.ndarray]:
+    rng = np.random.default_rng(1)
+    doubt = rng.beta(0.2, 1.5, size)
+    outcome = (rng.random(size) >= doubt).astype(float)
+    return view_of(opacc.Pool(confidence=1 - doubt)), outcome
+
+
+def test_the_bound_is_its_formula_where_no_probability_is_1() -> None:
+    view, outcome = make(2000)
+    p = predict_failure(read_signals(view, 0), np.arange(2000), 1 - outcome).failure
+    sigma = np.sqrt(p * (1 - p))
+    assert 20 * sigma.max() < sigma.sum()
+    expected = (sigma.sum() ** 2 / 20 - (sigma**2).sum()) / 2000**2
+    assert least_variance(view, outcome, [20])[20] == pytest.approx(expected)
+
+
+def test_scores_have_no_bound() -> None:
+    view, outcome = make(50)
+    assert least_variance(view, 0.5 * outcome, [5]) == {}

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_study import N, arrays, results_of, run_here, source, spec_of
+from small_study import N, arrays, results_of, source, spec_of
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extensions.study import experiment
 from opacc_ray.extensions.study.cases import find_cases, read_case
 from opacc_ray.extensions.study.experiment import read_options
 from opacc_ray.extensions.study.papers import PAPERS, find_paper
@@ -18,6 +17,8 @@ from opacc_ray.extensions.study.study_spec import CaseSpec, Subpools
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.neurons.criteria import Criterion
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 
 @pytest.fixture
 def case(tmp_path: Path) -> Path:
@@ -25,11 +26,6 @@ def case(tmp_path: Path) -> Path:
     output = rng.normal(size=(N, 4)).astype(np.float32)
     np.savez(tmp_path / "case.npz", **arrays(), output=output, dsa=rng.random(N), lsa=rng.normal(size=N))
     return tmp_path / "case.npz"
-
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment, "_run", run_here)
 
 
 REDUCE = {"method": "deepreduce", "coverage": False, "alpha": 0.05, "budget": "itself", "repetitions": 1}

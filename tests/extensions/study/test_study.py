@@ -26,29 +26,59 @@ def lasting(results: dict[str, Any]) -> str:
     return json.dumps(plain)
 
 
+@pytest.mark.usefixtures("in_process")
+def test_srs_comes_out_as_theory_has_it(cases: Path, tmp_path: Path) -> None:
+    repetitions = 250
+    spec = spec_of(cases / "full.npz", tmp_path, methods=["srs", "css"], budgets=[20, 60], repetitions=repetitions)
+    results = results_of(spec)
+    accuracy = results["cases"][0]["accuracy"]
+    assert accuracy == arrays()["correct"].mean()
+    least = binom.ppf(1e-4, repetitions, 0.95) / repetitions
+    for budget in (20, 60):
+        srs, css = (cell_of(results, "full", method, budget) for method in ("srs", "css"))
+        for cell in (srs, css):  # both are unbiased
+            assert abs(cell["bias"]) < 4 * cell["bias_standard_error"] < 1
+            assert cell["coverage"] >= least
+            assert cell["design_based"]
+        low, high = srs["efficiency_interval"]
+        assert abs(math.log(srs["efficiency"])) < 2 * math.log(high / low) / 2  # of twice 1.96 standard errors
+        assert high / low < 1.8
+        assert abs(srs["failures"] - budget * (1 - accuracy)) < 0.5
+        assert css["failures"] > 1.3 * srs["failures"]  # it looks where confidence is low
+        assert (srs["labels"], srs["draws"], srs["repetitions"]) == (budget, budget, repetitions)
+    assert cell_of(results, "full", "srs", 60)["width"] < cell_of(results, "full", "srs", 20)["width"]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_results_lie_in_the_folder(cases: Path, tmp_path: Path) -> None:
+    methods = ["srs", "css", "ces:candidates=10", {"method": "gbs", "rounds": [1, 1], "label": "a|b <i>"}]
+    results = results_of(spec_of(cases, tmp_path, methods=methods, budgets=[30, 40, 200]), command="opacc study x")
+    assert json.loads((tmp_path / "results.json").read_text()) == results
+    assert results["not_possible"] == [{"case": "table", "method": "ces:candidates=10", "reason": "needs hidden"}]
+    assert len(results["cells"]) == 3 * 7
+    text = (tmp_path / "table.md").read_text()
+    assert "opacc study x" in text
+    assert text.count("needs hidden") == 4  # at each budget, and among the details of the case
+    assert "a\\|b &lt;i>" in text
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(widths) == 1
+    bound = results["cases"][0]["bound"]
+    assert set(bound) == {"30", "40", "200"}
+    assert all(0 < least < 1 for least in bound.values())
+    assert text.count("\n| bound ") == 3
+    srs = cell_of(results, "table", "srs", 30)
+    assert f"| {srs['bias']:+.2f} ± {srs['bias_standard_error']:.2f} " in text
+    for name, title in (("errors", "Error of the estimate"), ("failures", "Failing examples found")):
+        drawn = ElementTree.parse(tmp_path / "figures" / f"{name}.svg").getroot()
+        assert all(word in "".join(drawn.itertext()) for word in (title, "srs", "SRS in theory", "ces"))
+        for case, panel in zip(("full", "table"), drawn.iter("{http://www.w3.org/2000/svg}g"), strict=True):
+            shown = "".join(panel.itertext())
+            assert all(word in shown for word in ("labels", case))
+
+
 @pytest.mark.usefixtures("ray_cluster")
 class TestOnRay:
-    def test_srs_comes_out_as_theory_has_it(self, cases: Path, tmp_path: Path) -> None:
-        repetitions = 250
-        spec = spec_of(cases / "full.npz", tmp_path, methods=["srs", "css"], budgets=[20, 60], repetitions=repetitions)
-        results = results_of(spec)
-        accuracy = results["cases"][0]["accuracy"]
-        assert accuracy == arrays()["correct"].mean()
-        least = binom.ppf(1e-4, repetitions, 0.95) / repetitions
-        for budget in (20, 60):
-            srs, css = (cell_of(results, "full", method, budget) for method in ("srs", "css"))
-            for cell in (srs, css):  # both are unbiased
-                assert abs(cell["bias"]) < 4 * cell["bias_standard_error"] < 1
-                assert cell["coverage"] >= least
-                assert cell["design_based"]
-            low, high = srs["efficiency_interval"]
-            assert abs(math.log(srs["efficiency"])) < 2 * math.log(high / low) / 2  # of twice 1.96 standard errors
-            assert high / low < 1.8
-            assert abs(srs["failures"] - budget * (1 - accuracy)) < 0.5
-            assert css["failures"] > 1.3 * srs["failures"]  # it looks where confidence is low
-            assert (srs["labels"], srs["draws"], srs["repetitions"]) == (budget, budget, repetitions)
-        assert cell_of(results, "full", "srs", 60)["width"] < cell_of(results, "full", "srs", 20)["width"]
-
     def test_workers_and_interruptions_change_nothing(
         self, cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -85,32 +115,6 @@ class TestOnRay:
         assert lasting(again) == lasting(first)
         results_of(spec_of(cases / "full.npz", tmp_path, seed=1), lambda done, total: told.append(done))
         assert told == [2, 0, 1, 2]
-
-    def test_results_lie_in_the_folder(self, cases: Path, tmp_path: Path) -> None:
-        methods = ["srs", "css", "ces:candidates=10", {"method": "gbs", "rounds": [1, 1], "label": "a|b <i>"}]
-        results = results_of(spec_of(cases, tmp_path, methods=methods, budgets=[30, 40, 200]), command="opacc study x")
-        assert json.loads((tmp_path / "results.json").read_text()) == results
-        assert results["not_possible"] == [{"case": "table", "method": "ces:candidates=10", "reason": "needs hidden"}]
-        assert len(results["cells"]) == 3 * 7
-        text = (tmp_path / "table.md").read_text()
-        assert "opacc study x" in text
-        assert text.count("needs hidden") == 4  # at each budget, and among the details of the case
-        assert "a\\|b &lt;i>" in text
-        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-            widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
-            assert len(widths) == 1
-        bound = results["cases"][0]["bound"]
-        assert set(bound) == {"30", "40", "200"}
-        assert all(0 < least < 1 for least in bound.values())
-        assert text.count("\n| bound ") == 3
-        srs = cell_of(results, "table", "srs", 30)
-        assert f"| {srs['bias']:+.2f} ± {srs['bias_standard_error']:.2f} " in text
-        for name, title in (("errors", "Error of the estimate"), ("failures", "Failing examples found")):
-            drawn = ElementTree.parse(tmp_path / "figures" / f"{name}.svg").getroot()
-            assert all(word in "".join(drawn.itertext()) for word in (title, "srs", "SRS in theory", "ces"))
-            for case, panel in zip(("full", "table"), drawn.iter("{http://www.w3.org/2000/svg}g"), strict=True):
-                shown = "".join(panel.itertext())
-                assert all(word in shown for word in ("labels", case))
 
     def test_from_the_terminal(self, cases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         written = tmp_path / "study.yaml"

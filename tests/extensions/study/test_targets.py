@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_study import cell_of, results_of, run_here, spec_of
+from small_study import cell_of, results_of, spec_of
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extensions.study import experiment, study_spec, trials
+from opacc_ray.extensions.study import study_spec, trials
 from opacc_ray.extensions.study.cases import Case, Source, read_case
 from opacc_ray.extensions.study.f_measures import Positives, best_draw, estimate_f, guess
 from opacc_ray.extensions.study.peers import F_MEASURES, PEERS, Question, design, lasso, predict
@@ -82,11 +82,8 @@ def test_a_method_that_can_serve_a_number_is_asked_to(tmp_path: Path, monkeypatc
     assert trials.serving("neyman", {"serve": ["accuracy"]}, case, Target("f1")) == {"serve": ["accuracy"]}
 
 
+@pytest.mark.usefixtures("in_process")
 class TestStudy:
-    @pytest.fixture(autouse=True)
-    def here(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(experiment, "_run", run_here)
-
     def test_f1_of_our_methods_and_of_others(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "rare.npz", **pool(1500))
         methods = ["srs", "neyman:rounds=2", "sawade", "ppi++"]
@@ -202,8 +199,8 @@ class TestStructuredRegression:
         assert np.sqrt(np.mean(error**2)) < 0.8 * np.sqrt(0.16 / 10)
         assert np.mean([one.low[2] <= truth <= one.high[2] for one in found]) >= 0.6
 
-    def test_a_study_by_slices_runs_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(experiment, "_run", run_here)
+    @pytest.mark.usefixtures("in_process")
+    def test_a_study_by_slices_runs_it(self, tmp_path: Path) -> None:
         given = pool(600)
         np.savez(tmp_path / "case.npz", **given, late=np.arange(600) > 300)
         spec = {"methods": ["structured"], "budgets": [80], "by": "region*late", "repetitions": 2}
