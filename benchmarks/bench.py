@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import covering
 import markdown_table as markdown
 import numpy as np
-from labelled_rounds import label_rounds
+from audits import label_rounds
 
 import opacc_ray as opacc
 from opacc_ray.estimation.estimate import estimate_outcomes
@@ -54,14 +54,10 @@ class Task(NamedTuple):
     prepare: Callable[[np.random.Generator], Sides]
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("pattern", nargs="?", default="", metavar="PATTERN", help="only tasks whose name matches")
-    return found
-
-
 def main() -> None:
-    given = parser().parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pattern", nargs="?", default="", metavar="PATTERN", help="only tasks whose name matches")
+    given = parser.parse_args()
     print(markdown.header(COLUMNS, texts=2))
     for task in TASKS:
         if re.search(given.pattern, task.name, re.IGNORECASE):

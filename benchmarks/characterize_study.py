@@ -66,16 +66,12 @@ class Subject(NamedTuple):
     label: np.ndarray
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("images", type=Path, metavar="IMAGES")
-    found.add_argument("cases", type=Path, metavar="CASES")
-    found.add_argument("--size", type=int, default=4000, help="images of a drifted pool")
-    return found
-
-
 def main() -> None:
-    given = parser().parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("images", type=Path, metavar="IMAGES")
+    parser.add_argument("cases", type=Path, metavar="CASES")
+    parser.add_argument("--size", type=int, default=4000, help="images of a drifted pool")
+    given = parser.parse_args()
     fashion = list(fashion_models(given.images))
     tables = [
         ("Which measure ranks the drop of accuracy", drift_table(fashion, given.size)),

@@ -27,14 +27,10 @@ OF_METHOD = ("pool", "more", "width")
 COLUMNS = ("videos", "failures", "labels", *(f"{text}, {name}" for name in METHODS for text in OF_METHOD))
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--repetitions", type=int, default=200)
-    return found
-
-
 def main() -> None:
-    given = parser().parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=200)
+    given = parser.parse_args()
     print(markdown.header(COLUMNS, texts=2))
     for videos, name, labels in product(VIDEOS, RATES, LABELS):
         found = (measure(method, videos, name, labels, given.repetitions) for method in METHODS)

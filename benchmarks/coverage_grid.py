@@ -1,24 +1,21 @@
 """How often intervals hold, and how wide they are: by level, number of labels, accuracy, and what the confidence says.
 
-    python benchmarks/coverage_grid.py [--repetitions 1000] [--minutes M] [--size 10000] [--only PATTERN]
+    python benchmarks/coverage_grid.py [--repetitions 1000] [--size 10000]
 
 The pools are made: of N examples each fails with a probability p whose logit is normal, and the share of failures is
 what the row says. *Calibrated* confidence is 1 - p; *silent* is the same numbers in random order, which say nothing of
-where failures are. One pool for each row, drawn once. Repetitions go over all rows in turn, so that those of the time
-that there was (`--minutes`) are the same for each, and on all cores. Printed is a Markdown table.
+where failures are. One pool for each row, drawn once. Printed is a Markdown table.
 """
 
 import argparse
-import re
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
-from labelled_rounds import Labelled, in_rounds, label_rounds
+from audits import Labelled, in_rounds, label_rounds, repeat
 from numpy.typing import NDArray
-from processes import repeat_within
 from scipy.optimize import brentq
 from scipy.special import expit
 
@@ -65,20 +62,13 @@ class Trial(NamedTuple):
     failures: int  # among the labels
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--repetitions", type=int, default=1000)
-    found.add_argument("--minutes", type=float, default=float("inf"), help="end after the repetition in which it is up")
-    found.add_argument("--size", type=int, default=10_000, help="examples of a pool")
-    found.add_argument("--only", default="", metavar="PATTERN", help="only designs that match")
-    return found
-
-
 def main() -> None:
-    given = parser().parse_args()
-    designs = [design for design in DESIGNS if re.search(given.only, design)]
-    rows = [Row(a, c, d, n) for a in ACCURACIES for c in CONFIDENCES for d in designs for n in BUDGETS]
-    trials = repeat_within(given.minutes, partial(audit_all, rows, given.size), given.repetitions)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=1000)
+    parser.add_argument("--size", type=int, default=10_000, help="examples of a pool")
+    given = parser.parse_args()
+    rows = [Row(a, c, d, n) for a in ACCURACIES for c in CONFIDENCES for d in DESIGNS for n in BUDGETS]
+    trials = list(repeat(partial(audit_all, rows, given.size), range(given.repetitions)))
     print(markdown.header(COLUMNS, texts=3))
     for row, own in zip(rows, zip(*trials, strict=True), strict=True):
         print(markdown.row(cells(row, own, make_case(row.accuracy, row.confidence, given.size).outcome)))

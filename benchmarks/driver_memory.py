@@ -51,17 +51,13 @@ ESTIMATE, SLICES, MANY_CLASSES = "estimate", 40, 100
 """What is no method; the slices that it states, and the classes of its pool."""
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--actors", type=int, default=2)
-    found.add_argument("--labels", type=int, default=200)
-    found.add_argument("--folder", help="where the features are written for the time of the measurement")
-    found.add_argument("cases", nargs="*", default=CASES, metavar="EXAMPLES×NEURONS:METHODS")
-    return found
-
-
 def main() -> None:
-    given = parser().parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--actors", type=int, default=2)
+    parser.add_argument("--labels", type=int, default=200)
+    parser.add_argument("--folder", help="where the features are written for the time of the measurement")
+    parser.add_argument("cases", nargs="*", default=CASES, metavar="EXAMPLES×NEURONS:METHODS")
+    given = parser.parse_args()
     print(markdown.header(COLUMNS))
     for case in given.cases:
         size, width, methods = parts_of(case)

@@ -43,16 +43,12 @@ SHARD = 1024
 QUERIES, TRACES, NEURONS = 10_000, 60_000, 512
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--images", type=int, default=4096)
-    found.add_argument("--batch", type=int, default=128)
-    found.add_argument("--pool", type=int, default=20_000, help="JPEGs of the audits")
-    return found
-
-
 def main() -> int:
-    given = parser().parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=4096)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--pool", type=int, default=20_000, help="JPEGs of the audits")
+    given = parser.parse_args()
     if not torch.cuda.is_available():
         print("skipped: torch finds no CUDA device here")
         return 0

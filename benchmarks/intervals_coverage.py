@@ -1,36 +1,32 @@
-"""How often intervals cover: by class, two models, costs, sequences, rounds, rare losses, assisted.
+"""How often intervals cover: two models, costs, sequences, rare losses, assisted.
 
-    python benchmarks/intervals_coverage.py CASE… [--repetitions 300] [--only PATTERN]
+    python benchmarks/intervals_coverage.py CASE… [--repetitions 300]
 
 CASE is a fully labelled classification: an .npz with `hidden` (N, m), `logits` (N, C), `pred`, `label`, `confidence`
 (N,). The second model of the comparison is the first one with normal noise of 1 on its logits; of the costs, missing
-class 6 costs 10 and every other error 1. *As of any kind* is what `estimation/sample.py` alone says of two rounds,
-*mostly wrong* a model that is right where this one is wrong, *rare losses* are scores of which 2 % are 0 and the others
-nearly 1. Any case of `opacc study` that has a confidence will do for the second table: estimates that are assisted by
-it, and by outcomes of which 15 % are reversed. It states three numbers each: without assistance, with strength 1 and
-tuned. E is the mean squared error over that of a simple random sample, the bias is in standard deviations of the same.
-Printed are Markdown tables, row by row as they are measured. Level 95 %.
+class 6 costs 10 and every other error 1. *Mostly wrong* is a model that is right where this one is wrong, *rare losses*
+are scores of which 2 % are 0 and the others nearly 1. Any case of `opacc study` that has a confidence will do for the
+second table: estimates that are assisted by it, and by outcomes of which 15 % are reversed. It states three numbers
+each: without assistance, with strength 1 and tuned. E is the mean squared error over that of a simple random sample,
+the bias is in standard deviations of the same. Printed are Markdown tables, row by row as they are measured. Level 95
+%.
 """
 
 import argparse
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
-from labelled_rounds import in_rounds, label_rounds
+from audits import in_rounds, label_rounds, repeat
 from numpy.typing import NDArray
-from processes import repeat
 
 import opacc_ray as opacc
 from opacc_ray.estimation.class_totals import ClassTotals, scaled
-from opacc_ray.estimation.distribution import AdjustedWilson
 from opacc_ray.estimation.estimate import KnownPool, estimate_outcomes, numbers_of
-from opacc_ray.estimation.failures import assisted_estimate, failures_by_design
+from opacc_ray.estimation.failures import assisted_estimate
 from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.model_comparison import compare_outcomes
 from opacc_ray.estimation.sample import join
@@ -66,19 +62,14 @@ Measure = Callable[[int], Iterator[tuple[Estimate, float]]]
 """From a seed: estimates with what is true."""
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("cases", type=Path, nargs="+", metavar="CASE")
-    found.add_argument("--repetitions", type=int, default=300)
-    found.add_argument("--only", default="", metavar="PATTERN", help="only rows that match")
-    return found
-
-
 def main() -> None:
-    given = parser().parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", type=Path, nargs="+", metavar="CASE")
+    parser.add_argument("--repetitions", type=int, default=300)
+    given = parser.parse_args()
     labelled = [path for path in given.cases if path.suffix == ".npz"]
-    stated = [(path, name) for path in labelled for name in STATEMENTS if re.search(given.only, name)]
-    assisted = [(path, name) for path in given.cases for name in ASSISTED_STATEMENTS if re.search(given.only, name)]
+    stated = [(path, name) for path in labelled for name in STATEMENTS]
+    assisted = [(path, name) for path in given.cases for name in ASSISTED_STATEMENTS]
     if labelled:
         print(markdown.header(COLUMNS, texts=2))
         _print(stated, stated_cells, given.repetitions)
@@ -139,18 +130,6 @@ def _totals(case: Case, chosen: Selection) -> ClassTotals:
     return numbers_of(KnownPool(view_of(case.pool), case.prediction, names), sample).totals()
 
 
-def _classes(case: Case, method: str, n: int) -> Measure:
-    true = {c: float(case.outcome[case.truth == c].mean()) for c in np.unique(case.truth).tolist()}
-
-    def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
-        chosen = opacc.select(case.pool, method, n, seed)
-        seen = np.unique(case.truth[chosen.index]).tolist()
-        for c, estimate in zip(seen, _totals(case, chosen).by_truth(0.95, seen), strict=True):
-            yield estimate, true[c]
-
-    return measure
-
-
 def _comparison(case: Case, method: str, n: int) -> Measure:
     other = (case.truth == case.other).astype(np.float64)
     true = float(case.outcome.mean() - other.mean())
@@ -189,20 +168,6 @@ def _sequence(case: Case, method: str) -> Measure:
     return measure
 
 
-def _rounds(case: Case, method: str, sizes: list[int], alike: bool = True) -> Measure:
-    """With the intervals of their designs, or as rounds of any kind."""
-    view = view_of(case.pool)
-
-    def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
-        rounds = label_rounds(view, case.outcome, method, sizes, seed)
-        failures = failures_by_design(join(*rounds))
-        if not alike:
-            failures = failures._replace(total=replace(failures.total, law=AdjustedWilson(failures.labels)))
-        yield failures.accuracy(0.95), float(case.outcome.mean())
-
-    return measure
-
-
 def _mostly_wrong(case: Case, method: str, n: int) -> Measure:
     """Where the model is right, a mirrored one is wrong."""
     view, outcome = view_of(case.pool), 1 - case.outcome
@@ -227,16 +192,10 @@ def _rare_losses(case: Case, method: str, sizes: list[int]) -> Measure:
 def _statements() -> Iterator[tuple[str, Callable[[Case], Measure]]]:
     for n in (60, 200):
         for method in METHODS:
-            yield f"class, {method}, n={n}", partial(_classes, method=method, n=n)
             yield f"comparison, {method}, n={n}", partial(_comparison, method=method, n=n)
             yield f"cost, {method}, n={n}", partial(_cost, method=method, n=n)
     for method in ("srs", "sups", "deepest", "css", "neyman"):
         yield f"sequence, {method}, n=200", partial(_sequence, method=method)
-    for n in (40, 100):
-        for method in ALONE:
-            yield f"two rounds, {method}, n={n}+{n}", partial(_rounds, method=method, sizes=[n, n])
-        for method in ("css", "deepest"):
-            yield f"as of any kind, {method}, n={n}+{n}", partial(_rounds, method=method, sizes=[n, n], alike=False)
     for method in ALONE:
         yield f"mostly wrong, {method}, n=50", partial(_mostly_wrong, method=method, n=50)
     for n in (30, 100, 200):

@@ -49,16 +49,12 @@ THREE = ("GPT-4/Metrics_Reference", "GPT-4/Rating", "GPT-4/Reference")
 WEAK = "LLaMA2/Vanilla"
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("folder", type=Path, metavar="LLMBar/Dataset/LLMBar")
-    found.add_argument("--repetitions", type=int, default=300)
-    found.add_argument("--labels", type=int, nargs="+", default=[50, 100, 200])
-    return found
-
-
 def main() -> None:
-    given = parser().parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="LLMBar/Dataset/LLMBar")
+    parser.add_argument("--repetitions", type=int, default=300)
+    parser.add_argument("--labels", type=int, nargs="+", default=[50, 100, 200])
+    given = parser.parse_args()
     right, judges = read(given.folder)
     print(markdown.header(["judges", "method", *(f"{name}, {n}" for n in given.labels for name in COLUMNS)], texts=2))
     best = list[str]()

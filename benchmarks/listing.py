@@ -50,17 +50,13 @@ PAGE = 1000  # objects of a page, as S3 has them
 COLUMNS_READ = Columns(id="id", features=(("prediction", ("prediction",)), ("confidence", ("confidence",))))
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--objects", type=int, default=200_000)
-    found.add_argument("--files", type=int, default=5_000)
-    found.add_argument("--rows", type=int, default=2_000, help="of each Parquet file")
-    found.add_argument("--tries", type=int, default=3)
-    return found
-
-
 def main() -> None:
-    given = parser().parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--objects", type=int, default=200_000)
+    parser.add_argument("--files", type=int, default=5_000)
+    parser.add_argument("--rows", type=int, default=2_000, help="of each Parquet file")
+    parser.add_argument("--tries", type=int, default=3)
+    given = parser.parse_args()
     first, *others = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, others or [first])
     print(markdown.header(COLUMNS))

@@ -1,7 +1,7 @@
 """Make the labelled cases that the tables of docs/results are measured on, from data that anyone can get.
 
     python benchmarks/make_cases.py FOLDER [--fashion FASHION.npz] [--deepest FOLDER]
-    python benchmarks/make_cases.py FOLDER --numbers [--downloads FOLDER]       # those of number_tables.py
+    python benchmarks/make_cases.py FOLDER --numbers [--downloads FOLDER]       # those of study_tables.py numbers
 
 The second command writes tables that others have published: see public_tables.py. By the first,
 six classifiers and one regression are trained here, with fixed seeds:
@@ -78,7 +78,7 @@ def main() -> None:
     found.add_argument("folder", type=Path)
     found.add_argument("--fashion", type=Path, help="an .npz with x_train, y_train, x_test and y_test")
     found.add_argument("--deepest", type=Path, help="a folder with the five files of DeepEST")
-    found.add_argument("--numbers", action="store_true", help="make the cases of number_tables.py instead")
+    found.add_argument("--numbers", action="store_true", help="make the cases of study_tables.py numbers instead")
     found.add_argument("--downloads", type=Path, help="a folder with the files of public_tables.py")
     given = found.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)

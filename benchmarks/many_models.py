@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
-from labelled_rounds import in_rounds
+from audits import in_rounds, repeat
 from numpy.typing import NDArray
-from processes import repeat
 
 import opacc_ray as opacc
 from opacc_ray.estimation.model_comparison import SeveralModels, compare_outcomes
@@ -59,17 +58,13 @@ class Score(NamedTuple):
     probability: float  # stated that the best one is the best
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("case", type=Path, metavar="CASE")
-    found.add_argument("--budgets", type=int, nargs="+", default=[100, 200])
-    found.add_argument("--repetitions", type=int, default=200)
-    found.add_argument("--seed", type=int, default=0)
-    return found
-
-
 def main() -> None:
-    given = parser().parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", type=Path, metavar="CASE")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[100, 200])
+    parser.add_argument("--repetitions", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
     print(markdown.header(COLUMNS, texts=2))
     for way in WAYS:
         for design in DESIGNS:

@@ -1,24 +1,21 @@
 """What `neyman` gains by a labelled reference, and what it pays where it is misled: E beside a simple random sample.
 
-    python benchmarks/misled.py CASES… [--budget 100] [--repetitions 1000] [--minutes M] [--only PATTERN]
+    python benchmarks/misled.py CASES… [--budget 100] [--repetitions 1000]
 
 CASES are fully labelled classifications, `.npz`, `.csv` or `.parquet` files or folders of them. A reference is 2,000 of
-a case's examples, the same ones in every repetition; what is audited are the others. Repetitions go over all cases and
-rows in turn, so that those of the time that there was (`--minutes`) are the same for each, and on all cores. Printed is
-a Markdown table. E is the mean squared error over the variance of a simple random sample with as many labels.
+a case's examples, the same ones in every repetition; what is audited are the others. Printed is a Markdown table. E is
+the mean squared error over the variance of a simple random sample with as many labels.
 """
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
-from labelled_rounds import in_rounds, label_rounds
+from audits import in_rounds, label_rounds, repeat
 from numpy.typing import NDArray
-from processes import repeat_within
 
 import opacc_ray as opacc
 from opacc_ray.estimation.estimate import estimate_outcomes
@@ -54,24 +51,17 @@ class Score(NamedTuple):
     covered: bool
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("cases", nargs="+", metavar="CASES")
-    found.add_argument("--budget", type=int, default=100)
-    found.add_argument("--repetitions", type=int, default=1000)
-    found.add_argument("--minutes", type=float, default=float("inf"), help="end after the repetition in which it is up")
-    found.add_argument("--only", default="", metavar="PATTERN", help="only rows that match")
-    return found
-
-
 def main() -> None:
-    given = parser().parse_args()
-    aids = tuple(aid for aid in AIDS if re.search(given.only, aid))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="+", metavar="CASES")
+    parser.add_argument("--budget", type=int, default=100)
+    parser.add_argument("--repetitions", type=int, default=1000)
+    given = parser.parse_args()
     sources = classifications(find_cases([CaseSpec(path=path) for path in given.cases]))
-    scores = repeat_within(given.minutes, partial(audit_all, aids, sources, given.budget), given.repetitions)
-    measured = np.array(scores, dtype=np.float64).reshape(len(scores), len(aids), len(DESIGNS), len(sources), 2)
+    scores = list(repeat(partial(audit_all, sources, given.budget), range(given.repetitions)))
+    measured = np.array(scores, dtype=np.float64).reshape(len(scores), len(AIDS), len(DESIGNS), len(sources), 2)
     print(markdown.header(COLUMNS))
-    for aid, own in zip(aids, measured.swapaxes(0, 1), strict=True):
+    for aid, own in zip(AIDS, measured.swapaxes(0, 1), strict=True):
         print(markdown.row([aid, *(cell for design in own.swapaxes(0, 1) for cell in cells(design, sources))]))
     print(f"\n{given.budget} labels, {len(sources)} cases, {len(scores)} repetitions of each.")
 
@@ -81,11 +71,11 @@ def classifications(sources: Sequence[Source]) -> tuple[Source, ...]:
     return tuple(source for source in sources if "confidence" in read_case(source).view.fields)
 
 
-def audit_all(aids: Sequence[str], sources: tuple[Source, ...], budget: int, seed: int) -> list[Score]:
+def audit_all(sources: tuple[Source, ...], budget: int, seed: int) -> list[Score]:
     """One audit of each aid, design and case, in this order."""
     return [
         audit(prepared(aid, source, sources), sizes(budget), seed)
-        for aid in aids
+        for aid in AIDS
         for sizes in DESIGNS.values()
         for source in sources
     ]

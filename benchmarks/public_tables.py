@@ -1,4 +1,4 @@
-"""Make the cases of number_tables.py: tables of predictions that others have published, with labels.
+"""Make the cases of study_tables.py numbers: tables of predictions that others have published, with labels.
 
     python benchmarks/make_cases.py FOLDER --numbers [--downloads FOLDER]
 

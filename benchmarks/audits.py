@@ -1,7 +1,10 @@
-"""Audits of a pool whose outcomes are known: round after round is drawn and labelled."""
+"""Audits of a pool whose outcomes are known: round after round is drawn and labelled, for many seeds on all cores."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import os
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,3 +46,19 @@ def label_rounds(
 def in_rounds(budget: int) -> list[int]:
     """How many labels each of four rounds has."""
     return [round(share * budget) for share in IN_ROUNDS]
+
+
+Result = TypeVar("Result")
+
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables that keep a process to one core, which the others share."""
+
+
+def repeat(work: Callable[[int], Result], seeds: Iterable[int]) -> Generator[Result, None, None]:
+    """``work(seed)`` of each seed, in their order. ``work`` and its results are pickled; what is not asked for ends."""
+    os.environ |= dict.fromkeys(_ONE_THREAD, "1")
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        try:
+            yield from pool.map(work, seeds)
+        finally:
+            pool.shutdown(cancel_futures=True)
