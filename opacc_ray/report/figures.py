@@ -8,36 +8,21 @@
 | diamond | what the model's confidence predicts |
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from markupsafe import Markup
 
+from opacc_ray import svg
 from opacc_ray.audit.label_budget import WidthCourse
 from opacc_ray.errors import counted
 from opacc_ray.estimation.intervals import Value, clipped
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.report import facts
 from opacc_ray.report.report_documents import RunReport
-from opacc_ray.runs.estimate_documents import SliceTable, StatedEstimate
+from opacc_ray.runs.estimate_documents import SliceTable
 from opacc_ray.slices import BY_PREDICTION
-from opacc_ray.svg import (
-    WIDE,
-    Scale,
-    both_widths,
-    decimals,
-    diamond,
-    dot,
-    figure,
-    line,
-    name_at,
-    path,
-    shortened_to,
-    text,
-    ticks,
-    whisker,
-)
 
 LEAST_SPAN = 0.01
 """Least span of an axis of estimates."""
@@ -84,7 +69,7 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
         made["reliability"] = partial(reliability, report)
     if report.values:
         made["values"] = partial(values, report)
-    return {name: both_widths(draw, COLUMN if name == "intervals" else WIDE) for name, draw in made.items()}
+    return {name: svg.both_widths(draw, COLUMN if name == "intervals" else svg.WIDE) for name, draw in made.items()}
 
 
 def intervals(report: RunReport, width: float) -> Markup:
@@ -105,21 +90,21 @@ def intervals(report: RunReport, width: float) -> Markup:
 def interval_chart(name: str, title: str, description: str, rows: Sequence[Row], width: float, measure: str) -> Markup:
     """Draw intervals as rows over one axis."""
     known = [v for row in rows for v in (row.low, row.value, row.high, row.expected, row.limit) if v is not None]
-    marks = enclosing_ticks(known, 6 if width == WIDE else 4)
+    marks = enclosing_ticks(known, 6 if width == svg.WIDE else 4)
     room = max(NOTE_ROOM, CHARACTER * max(len(row.note) for row in rows) + 24)  # of notes, and of a mark before them
     named = [(row.name, row.note) for row in rows]
 
-    def draw(place: int, x: Scale, y: float) -> list[Markup]:
+    def draw(place: int, x: svg.Scale, y: float) -> list[Markup]:
         row, parts = rows[place], []
         if row.limit is not None:
-            reach = 17 if width == WIDE else 10  # not through the texts above
-            parts.append(line(x(row.limit), y - reach, x(row.limit), y + reach, "edge claim"))
+            reach = 17 if width == svg.WIDE else 10  # not through the texts above
+            parts.append(svg.line(x(row.limit), y - reach, x(row.limit), y + reach, "edge claim"))
         if row.low is not None and row.high is not None:
-            parts.append(whisker((x(row.low), y), (x(row.high), y), f"bar {row.kind}", 5))
+            parts.append(svg.whisker((x(row.low), y), (x(row.high), y), f"bar {row.kind}", 5))
         if row.value is not None:
-            parts.append(dot(x(row.value), y, 5.5, f"mark {row.kind}"))
+            parts.append(svg.dot(x(row.value), y, 5.5, f"mark {row.kind}"))
         if row.expected is not None:
-            parts.append(diamond(x(row.expected), y, 5.5, "mark claim"))
+            parts.append(svg.diamond(x(row.expected), y, 5.5, "mark claim"))
         return parts
 
     return row_chart((name, title, description), width, marks, tick_labels(marks, measure), named, draw, room)
@@ -131,7 +116,7 @@ def row_chart(
     marks: Sequence[float],
     labels: Sequence[str],
     rows: Sequence[tuple[str, str]],
-    draw: Callable[[int, Scale, float], list[Markup]],
+    draw: Callable[[int, svg.Scale, float], list[Markup]],
     room: float = 20.0,
 ) -> Markup:
     """Draw rows over one axis; names are on the left, or above on a narrow page.
@@ -145,34 +130,36 @@ def row_chart(
     room : pixels to the right of the axis on a wide page
     """
     name, title, description = texts
-    is_wide = width == WIDE
+    is_wide = width == svg.WIDE
     left, right = (200.0, width - room) if is_wide else (18.0, width - 20.0)
     step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
-    x, bottom = Scale(marks[0], marks[-1], left, right), top + step * len(rows)
-    parts = [line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
-    parts += [text(x(mark), bottom + 18, label, "tick", "middle") for mark, label in zip(marks, labels, strict=True)]
+    x, bottom = svg.Scale(marks[0], marks[-1], left, right), top + step * len(rows)
+    parts = [svg.line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
+    parts += [
+        svg.text(x(mark), bottom + 18, label, "tick", "middle") for mark, label in zip(marks, labels, strict=True)
+    ]
     for place, (row_name, note) in enumerate(rows):
         y = top + step * place + (step / 2 if is_wide else step - 14)
         label_y = y + 4 if is_wide else y - 15
         parts += draw(place, x, y)
         most = 26 if is_wide else int((width - CHARACTER * len(note)) / CHARACTER) - 2  # the note is beside the name
-        parts.append(text(0, label_y, shortened_to(row_name, most), "name"))
-        parts.append(text(width, label_y, note, "value", "end"))
-    return figure(name_at(name, width), title, description, (width, bottom + 26), parts)
+        parts.append(svg.text(0, label_y, svg.shortened_to(row_name, most), "name"))
+        parts.append(svg.text(width, label_y, note, "value", "end"))
+    return svg.figure(svg.name_at(name, width), title, description, (width, bottom + 26), parts)
 
 
 def enclosing_ticks(known: Sequence[float], most: int) -> list[float]:
     """Return ticks that enclose estimates; the span is at least :data:`LEAST_SPAN`."""
     low, high = min(known), max(known)
     spare = max(LEAST_SPAN - (high - low), 0.0)
-    return ticks(low - spare, high, most) if high > 0.5 else ticks(low, high + spare, most)
+    return svg.ticks(low - spare, high, most) if high > 0.5 else svg.ticks(low, high + spare, most)
 
 
 def tick_labels(marks: Sequence[float], measure: str) -> list[str]:
     """Format the numbers of an axis, with enough decimals to differ."""
     if not facts.in_percent(measure):
-        return [f"{mark:.{decimals(marks)}f}" for mark in marks]
-    digits = decimals([100 * mark for mark in marks])
+        return [f"{mark:.{svg.decimals(marks)}f}" for mark in marks]
+    digits = svg.decimals([100 * mark for mark in marks])
     return [f"{100 * mark:.{digits}f} %" for mark in marks]
 
 
@@ -183,8 +170,8 @@ def labels_text(count: int) -> str:
 class Axes(NamedTuple):
     """The axes of a line chart, and what is drawn of them."""
 
-    x: Scale
-    y: Scale
+    x: svg.Scale
+    y: svg.Scale
     parts: list[Markup]
 
 
@@ -210,17 +197,17 @@ def axes(
     """
     width, height = size
     left, right, bottom = 58.0, width - 20.0, height - (46.0 if name else 30.0)
-    x, y = Scale(*along, left, right), Scale(marks[0], marks[-1], bottom, top)
-    parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
-    parts += [text(left - 8, y(mark) + 4, label, "tick", "end") for mark, label in zip(marks, labels, strict=True)]
-    parts += [text(x(mark), bottom + 18, label, "tick", "middle") for mark, label in ticks_along]
-    parts += [text((left + right) / 2, height - 6, name, "axis", "middle")] if name else []
+    x, y = svg.Scale(*along, left, right), svg.Scale(marks[0], marks[-1], bottom, top)
+    parts = [svg.line(left, y(mark), right, y(mark), "grid") for mark in marks]
+    parts += [svg.text(left - 8, y(mark) + 4, label, "tick", "end") for mark, label in zip(marks, labels, strict=True)]
+    parts += [svg.text(x(mark), bottom + 18, label, "tick", "middle") for mark, label in ticks_along]
+    parts += [svg.text((left + right) / 2, height - 6, name, "axis", "middle")] if name else []
     return Axes(x, y, parts)
 
 
 def label_axes(width: float, most: int, marks: Sequence[float], labels: Sequence[str], name: str) -> Axes:
     """Return axes over numbers of labels, from 0 to at least ``most``."""
-    along = ticks(0, most, 7 if width == WIDE else 5)
+    along = svg.ticks(0, most, 7 if width == svg.WIDE else 5)
     return axes(
         (width, LINE_HEIGHT),
         (along[0], along[-1]),
@@ -231,13 +218,13 @@ def label_axes(width: float, most: int, marks: Sequence[float], labels: Sequence
     )
 
 
-def trend(points: Sequence[tuple[float, Value]], y: Scale, size: float) -> list[Markup]:
+def trend(points: Sequence[tuple[float, Value]], y: svg.Scale, size: float) -> list[Markup]:
     """Draw numbers from left to right: a line through them, and an interval and a dot for each."""
     known = [(across, y(clipped(own)), own) for across, own in points]
-    parts = [path([(across, up) for across, up, _ in known], "trend")]
+    parts = [svg.path([(across, up) for across, up, _ in known], "trend")]
     for across, up, own in known:
-        parts.append(whisker((across, y(own.low)), (across, y(own.high)), "bar own", size))
-        parts.append(dot(across, up, size, "mark own"))
+        parts.append(svg.whisker((across, y(own.low)), (across, y(own.high)), "bar own", size))
+        parts.append(svg.dot(across, up, size, "mark own"))
     return parts
 
 
@@ -250,16 +237,16 @@ def course(report: RunReport, width: float) -> Markup:
     lows = [(x(p.labels), y(p.anytime_low)) for p in points if p.anytime_low is not None]
     highs = [(x(p.labels), y(p.anytime_high)) for p in points if p.anytime_high is not None]
     if len(lows) > 1:
-        parts += [path(lows, "edge any"), path(highs, "edge any")]
+        parts += [svg.path(lows, "edge any"), svg.path(highs, "edge any")]
     elif lows:
-        parts.append(whisker((lows[0][0] + 10, lows[0][1]), (highs[0][0] + 10, highs[0][1]), "bar any", 4))
+        parts.append(svg.whisker((lows[0][0] + 10, lows[0][1]), (highs[0][0] + 10, highs[0][1]), "bar any", 4))
     parts += trend([(x(point.labels), point) for point in points], y, 5)
     description = "; ".join(
         f"after round {point.round}, {labels_text(point.labels)}: {', '.join(facts.stated(point, measure))}"
         for point in points
     )
     title = "The estimate against the labels used"
-    return figure(name_at("course", width), title, description, (width, LINE_HEIGHT), parts)
+    return svg.figure(svg.name_at("course", width), title, description, (width, LINE_HEIGHT), parts)
 
 
 def reliability(report: RunReport, width: float) -> Markup:
@@ -267,7 +254,7 @@ def reliability(report: RunReport, width: float) -> Markup:
     assert report.reliability is not None
     bins = [item for item in report.reliability.bins if item.accuracy is not None]
     least = min([item.confidence for item in bins] + [item.accuracy_low or 0.0 for item in bins])
-    marks = ticks(least, 1.0, 6)
+    marks = svg.ticks(least, 1.0, 6)
     names = "mean confidence of the bin", "accuracy"
     (x, y, parts), size = _square(width, marks, tick_labels(marks, "accuracy"), names, crossed=True)
     counts, largest = report.reliability.histogram, max(item.pool for item in bins)
@@ -276,30 +263,30 @@ def reliability(report: RunReport, width: float) -> Markup:
         if count and right > marks[0]:
             top = y.start - HISTOGRAM * count / max(counts)
             corners = [(x(left) + 1, y.start), (x(left) + 1, top), (x(right) - 1, top), (x(right) - 1, y.start)]
-            parts.append(path(corners, "column", closed=True))
+            parts.append(svg.path(corners, "column", closed=True))
     for item in bins:
         here = x(item.confidence)
-        parts.append(whisker((here, y(item.accuracy_low or 0)), (here, y(item.accuracy_high or 0)), "bar own", 4))
-        parts.append(dot(here, y(item.accuracy or 0), 3 + 5 * (item.pool / largest) ** 0.5, "mark own"))
+        parts.append(svg.whisker((here, y(item.accuracy_low or 0)), (here, y(item.accuracy_high or 0)), "bar own", 4))
+        parts.append(svg.dot(here, y(item.accuracy or 0), 3 + 5 * (item.pool / largest) ** 0.5, "mark own"))
     description = "; ".join(
         f"confidence {facts.percent(item.confidence)}: accuracy {facts.percent(item.accuracy or 0)}, "
         f"{facts.ends(item.accuracy_low or 0, item.accuracy_high or 0)}, {labels_text(item.labels)}"
         for item in bins
     )
-    return figure(name_at("reliability", width), "Accuracy against confidence", description, size, parts)
+    return svg.figure(svg.name_at("reliability", width), "Accuracy against confidence", description, size, parts)
 
 
 def values(report: RunReport, width: float) -> Markup:
     """Draw predictions of a regression against labels; on the diagonal they agree."""
     found = report.values or []
     known = [number for item in found for number in (item.label, item.prediction)]
-    marks = ticks(min(known), max(known), 6)
-    labels = [f"{mark:.{decimals(marks)}f}" for mark in marks]
+    marks = svg.ticks(min(known), max(known), 6)
+    labels = [f"{mark:.{svg.decimals(marks)}f}" for mark in marks]
     (x, y, parts), size = _square(width, marks, labels, ("label", "prediction"))
     for item in found:
-        parts.append(dot(x(item.label), y(item.prediction), 3.5, "mark own" if item.outcome >= 0.5 else "mark srs"))
+        parts.append(svg.dot(x(item.label), y(item.prediction), 3.5, "mark own" if item.outcome >= 0.5 else "mark srs"))
     description = f"{len(found)} labelled examples: their labels from left to right, predictions from bottom to top"
-    return figure(name_at("values", width), "Predictions against labels", description, size, parts)
+    return svg.figure(svg.name_at("values", width), "Predictions against labels", description, size, parts)
 
 
 def _square(
@@ -316,8 +303,8 @@ def _square(
     side = min(width - 82, 400.0)
     size, along = (side + 78, side + 74), list(zip(marks, labels, strict=True))
     x, y, parts = axes(size, (marks[0], marks[-1]), along, marks, labels, names[0], top=28.0)
-    parts += [line(x(mark), y.stop, x(mark), y.start, "grid") for mark in marks if crossed]
-    parts += [path([(x.start, y.start), (x.stop, y.stop)], "edge claim"), text(0, 11, names[1], "axis")]
+    parts += [svg.line(x(mark), y.stop, x(mark), y.start, "grid") for mark in marks if crossed]
+    parts += [svg.path([(x.start, y.start), (x.stop, y.stop)], "edge claim"), svg.text(0, 11, names[1], "axis")]
     return Axes(x, y, parts), size
 
 
@@ -327,42 +314,24 @@ def widths(found: WidthCourse, width: float) -> Markup:
     The dashed line is a simple random sample.
     """
     points = found.points
-    marks = ticks(0, max(max(p.half_width, p.srs_half_width) for p in points), 6)
-    digits = decimals([100 * mark for mark in marks])
+    marks = svg.ticks(0, max(max(p.half_width, p.srs_half_width) for p in points), 6)
+    digits = svg.decimals([100 * mark for mark in marks])
     labels = [f"±{100 * mark:.{digits}f}" for mark in marks]
     x, y, parts = label_axes(width, points[-1].labels, marks, labels, "labels")
     if len(points) > 1:
-        parts.append(path([(x(p.labels), y(p.srs_half_width)) for p in points], "edge"))
-        parts.append(path([(x(p.labels), y(p.half_width)) for p in points], "trend"))
-    parts += [dot(x(p.labels), y(p.half_width), 5, "mark own") for p in points if p.seen]
+        parts.append(svg.path([(x(p.labels), y(p.srs_half_width)) for p in points], "edge"))
+        parts.append(svg.path([(x(p.labels), y(p.half_width)) for p in points], "trend"))
+    parts += [svg.dot(x(p.labels), y(p.half_width), 5, "mark own") for p in points if p.seen]
     description = "; ".join(
         f"{'with' if p.seen else 'forecast with'} {counted(p.labels, 'label')}: {facts.points(p.half_width, 2)}, "
         f"at random {facts.points(p.srs_half_width, 2)}"
         for p in points
     )
     title = "Half the width of the interval against labels"
-    return figure(name_at("widths", width), title, description, (width, LINE_HEIGHT), parts)
+    return svg.figure(svg.name_at("widths", width), title, description, (width, LINE_HEIGHT), parts)
 
 
 # -- classes and slices: one row each, over one axis ----------------------------------------------------------------
-
-
-def part_rows(
-    parts: Sequence[tuple[str, StatedEstimate]], whole: Value | None = None, expected: Mapping[str, float] | None = None
-) -> list[Row]:
-    """Return a row for each class or slice, with the number of the whole pool as a dashed line.
-
-    An interval that says little is not drawn. ``expected`` are the accuracies that the confidence predicts.
-    """
-    limit, rows = None if whole is None else clipped(whole), []
-    for name, part in parts:
-        belief = (expected or {}).get(name)
-        if facts.part_tells(part):
-            note = labels_text(part.n)
-            rows.append(Row(name, part.low, clipped(part), part.high, "own", belief, note, limit))
-        else:
-            rows.append(Row(name, None, None, None, "own", belief, facts.TOO_FEW, limit))
-    return rows
 
 
 def part_chart(name: str, title: str, rows: Sequence[Row], measure: str, width: float) -> Markup:
@@ -384,7 +353,7 @@ def expected_figure(report: RunReport) -> Markup | None:
     classes = report.reliability.classes[:MOST_PARTS] if report.reliability else []
     rows = [Row(item.name, None, None, None, "own", 1 - item.expected, labels_text(0)) for item in classes]
     title = "Expected accuracy by predicted class"
-    return both_widths(partial(part_chart, "expected", title, rows, ACCURACY)) if rows else None
+    return svg.both_widths(partial(part_chart, "expected", title, rows, ACCURACY)) if rows else None
 
 
 def slice_figure(report: RunReport, table: SliceTable, name: str) -> Markup | None:
@@ -395,9 +364,15 @@ def slice_figure(report: RunReport, table: SliceTable, name: str) -> Markup | No
     ordered = facts.lowest_first(table)
     if report.estimate is None or not any(part.tells for _, part in ordered):
         return None
-    expected = None
+    expected = dict[str, float]()
     if table.by == BY_PREDICTION and report.reliability:
         expected = {item.name: 1 - item.expected for item in report.reliability.classes}
-    rows = part_rows(ordered[:MOST_PARTS], facts.stated_number(report.estimate, table.metric), expected)
+    whole, rows = facts.stated_number(report.estimate, table.metric), []
+    limit = None if whole is None else clipped(whole)
+    for part_name, part in ordered[:MOST_PARTS]:
+        row = Row(part_name, None, None, None, "own", expected.get(part_name), facts.TOO_FEW, limit)
+        if facts.part_tells(part):  # else its interval says little
+            row = row._replace(low=part.low, value=clipped(part), high=part.high, note=labels_text(part.n))
+        rows.append(row)
     measure = facts.measure_of(table.metric, report.measure)
-    return both_widths(partial(part_chart, name, facts.slices_title(table, report.measure), rows, measure))
+    return svg.both_widths(partial(part_chart, name, facts.slices_title(table, report.measure), rows, measure))

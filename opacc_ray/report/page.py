@@ -66,19 +66,7 @@ def markdown_prose(text: str) -> str:
 
 def html_table(table: Table, label: str) -> Markup:
     """Return a table as HTML in a region that scrolls; ``label`` names it for readers who do not see it."""
-    kinds = [_kind(column) for column in table.columns]
-    head = [
-        Markup('<th scope="col"{}>{}</th>').format(kind + _title(column), column.name)
-        if column.name
-        else Markup("<td></td>")
-        for kind, column in zip(kinds, table.columns, strict=True)
-    ]
-    rows = []
-    for first, *cells in table.rows:
-        row = [Markup('<th scope="row"{}>{}</th>').format(kinds[0], _html_cell(first))]
-        row += [Markup("<td{}>{}</td>").format(*own) for own in zip(kinds[1:], map(_html_cell, cells), strict=True)]
-        rows.append(row)
-    return _in_region(head, rows, label, greyed=table.greyed)
+    return Markup(template("table.html").render(table=table, matrix=None, label=label))
 
 
 def heat_map(matrix: Mapping[str, Any], label: str) -> Markup:
@@ -86,38 +74,7 @@ def heat_map(matrix: Mapping[str, Any], label: str) -> Markup:
 
     A cell has a ``text``, a ``kind``, which is right, wrong or none, and a ``weight`` in [0, 1] of its colour.
     """
-    head = [Markup('<th scope="col"><span>{}</span></th>').format(shortened_to(name, 24)) for name in matrix["names"]]
-    coloured, rows = Markup('<td class="{}" style="--w:{}">{}</td>'), []
-    for name, cells in matrix["rows"]:
-        row = [Markup('<th scope="row">{}</th>').format(shortened_to(name, 24))]
-        row += [coloured.format(item["kind"], f"{item['weight']:.3f}", _unbroken(item["text"])) for item in cells]
-        rows.append(row)
-    return _in_region([Markup("<td></td>"), *head], rows, label, ' class="matrix"')
-
-
-def _in_region(
-    head: list[Markup], rows: list[list[Markup]], label: str, attributes: str = "", greyed: Sequence[bool] = ()
-) -> Markup:
-    kinds = [Markup(' class="greyed"') if is_grey else Markup("") for is_grey in greyed or [False] * len(rows)]
-    body = [Markup("<tr{}>{}</tr>\n").format(kind, Markup("").join(row)) for kind, row in zip(kinds, rows, strict=True)]
-    return Markup(
-        '<div class="scroll" tabindex="0" role="region" aria-label="{}">\n<table{}>\n<thead><tr>{}</tr></thead>\n'
-        "<tbody>\n{}</tbody>\n</table>\n</div>"
-    ).format(label, Markup(attributes), Markup("").join(head), Markup("").join(body))
-
-
-def _kind(column: Column) -> Markup:
-    kinds = " ".join(filter(None, (column.kind, "optional" * column.optional)))
-    return Markup(' class="{}"').format(kinds) if kinds else Markup("")
-
-
-def _title(column: Column) -> Markup:
-    return Markup(' title="{}"').format(column.title) if column.title else Markup("")
-
-
-def _html_cell(cell: Cell) -> Any:
-    text, note = (cell, "") if isinstance(cell, str) else cell
-    return Markup("{} <small>{}</small>").format(_unbroken(text), note) if note else _unbroken(text)
+    return Markup(template("table.html").render(matrix=matrix, label=label))
 
 
 def template(name: str, folder: Traversable = TEMPLATES) -> Any:
