@@ -132,7 +132,7 @@ class Group(click.Group):
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         if self.first and not context.meta.get(ALL):
             title, names = self.first
-            rows = {title: [_row_of(self.commands[name]) for name in names]}
+            rows = {title: [row for name in names for row in _rows_of(self.commands[name], alone=True)]}
         else:
             sections = {**self.sections, **({"Extensions": list(self.others.values())} if self.others else {})}
             rows = {title: [row for item in part for row in _rows_of(item)] for title, part in sections.items()}
@@ -164,16 +164,14 @@ def _show_all(context: click.Context, _: click.Parameter, is_given: bool) -> Non
         context.exit()
 
 
-def _row_of(item: click.Command) -> tuple[str, str]:
-    """Return the name of a command or group, and the first sentence of its help."""
-    return item.name or "", " ".join((item.help or "").partition("\n\n")[0].split())
+def _rows_of(item: click.Command, *, alone: bool = False) -> list[tuple[str, str]]:
+    """Return the name of a command and the first sentence of its help; of a group, those of its commands.
 
-
-def _rows_of(item: click.Command) -> list[tuple[str, str]]:
-    """Return the name of a command and the first sentence of its help; of a group, those of its commands."""
-    if isinstance(item, click.Group):
+    With ``alone``, a group is one row as well.
+    """
+    if isinstance(item, click.Group) and not alone:
         return [(f"{item.name} {name}", text) for part in item.commands.values() for name, text in _rows_of(part)]
-    return [_row_of(item)]
+    return [(item.name or "", " ".join((item.help or "").partition("\n\n")[0].split()))]
 
 
 # -- how a command ends ----------------------------------------------------------------------------------
@@ -237,50 +235,36 @@ RUN = _Completed("run", lambda: dict.fromkeys(name for names in known_outputs().
 """A run: its URI, or its short name. A command gets the URI."""
 
 
-class _BetweenZeroAndOne(click.ParamType):  # type: ignore[type-arg]
-    """A number between 0 and 1, both excluded, or a percentage."""
+class _Share(click.ParamType):  # type: ignore[type-arg]
+    """A number between 0 and 1, both excluded, or a percentage.
 
-    def __init__(self, name: str, example: str) -> None:
-        self.name, self.example = name, example
+    With ``of_metric``, the text of such a number, which may follow a metric: 0.02, ±2 % or "f1@defect ±0.02".
+    """
 
-    def read(
-        self, value: Any, param: click.Parameter | None, context: click.Context | None
-    ) -> tuple[str | None, float]:
-        """Return the metric before the number, if there is one, and the number."""
+    def __init__(self, name: str, example: str, of_metric: bool = False) -> None:
+        self.name, self.example, self.of_metric = name, example, of_metric
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float | str:
         from opacc_ray.spec.validation import read_share
 
+        why = ""
         try:
-            return read_share(str(value))
+            metric, number = read_share(str(value))
+            if self.of_metric or metric is None:
+                return str(value) if self.of_metric else number
         except ValueError as meant:
-            self.fail(f"{value}: give a {self.name} between 0 and 1, such as {self.example}{meant}", param, context)
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
-        metric, number = self.read(value, param, context)
-        if metric is not None:
-            self.fail(f"{value}: give a {self.name} between 0 and 1, such as {self.example}", param, context)
-        return number
+            why = str(meant)
+        self.fail(f"{value}: give a {self.name} between 0 and 1, such as {self.example}{why}", param, context)
 
 
-class _Goal(click.ParamType):  # type: ignore[type-arg]
-    """Text of a number and half the width of its interval: 0.02, ±2 % or "f1@defect ±0.02"."""
-
-    name = "goal"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> str:
-        HALF_WIDTH.read(value, param, context)
-        return str(value)
-
-
-LEVEL = _BetweenZeroAndOne("confidence level", "0.95")
-HALF_WIDTH = _BetweenZeroAndOne("half-width", "0.02")
-GOAL = _Goal()
+LEVEL = _Share("confidence level", "0.95")
+HALF_WIDTH, GOAL = _Share("half-width", "0.02"), _Share("half-width", "0.02", of_metric=True)
 until_option = functools.partial(click.option, "--until", type=GOAL, metavar='"[METRIC ]±W"')
 by_option = click.option(
     "--by",
     metavar="SLICES",
     help="The goal is about each of these slices, or one: camera=north; also prediction, truth.",
 )
-RULE = click.Choice(["error", "majority", "latest"])
 TOOL = click.Choice(["label-studio", "cvat", "ground-truth", "csv", "jsonl"])
 
 

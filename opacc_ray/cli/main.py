@@ -12,7 +12,7 @@ import click
 from click.shell_completion import shell_complete
 
 from opacc_ray._version import __version__
-from opacc_ray.cli import commands, label_commands
+from opacc_ray.cli import commands
 from opacc_ray.cli.command import RUN, Group, end_on_sigterm
 from opacc_ray.cli.terminal import CLOSED_PIPE, escape_unprintable, fail, leave_closed_pipe, log_to_stderr
 from opacc_ray.registry import Registry
@@ -46,12 +46,12 @@ application = Group(
         "An audit, step by step": [
             commands.check,
             commands.run_spec,
-            label_commands.label,
+            commands.label,
             commands.next_round,
             commands.estimate,
             commands.report,
         ],
-        "Labels": [label_commands.labels],
+        "Labels": [commands.labels],
         "Results": [commands.status, commands.budget, commands.compare],
         "More": [commands.methods, commands.spec_template],
     },
