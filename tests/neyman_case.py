@@ -1,11 +1,9 @@
-"""A classifier whose failures follow its uncertainty, and audits of it by neyman."""
+"""A classifier whose failures follow its uncertainty, and selections of it by neyman."""
 
 import numpy as np
 
 import opacc_ray as opacc
-from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw
-from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 
 
@@ -23,13 +21,3 @@ def make_pool(size: int, seed: int, *, useless: bool = False) -> tuple[opacc.Poo
 def make_selection(size: int, drawn: Draw, number: int = 1) -> Selection:
     ids = tuple(str(i) for i in drawn.chosen)
     return Selection("neyman", {}, 0, size, drawn.chosen, ids, drawn.design, number)
-
-
-def audit(
-    pool: opacc.Pool | View, outcome: np.ndarray, budgets: tuple[int, ...], seed: int
-) -> tuple[list[Selection], list[np.ndarray]]:
-    selections: list[Selection] = []
-    for budget in budgets:
-        previous = [(drawn, outcome[drawn.index]) for drawn in selections]
-        selections.append(select(pool, "neyman", budget, seed=seed, previous=previous))
-    return selections, [outcome[drawn.index] for drawn in selections]

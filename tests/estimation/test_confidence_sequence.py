@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from drawn_rounds import draw_rounds, hold
 from numpy.typing import NDArray
 from scipy.stats import binom
 
@@ -82,9 +83,7 @@ def test_unequal_draws_are_fair_whatever_was_drawn_before() -> None:
     for method in ("srs", "sups", "deepest"):
         gaps = []
         for seed in range(300):
-            first = opacc.select(pool, method, 10, seed)
-            second = select(pool, method, 10, seed, previous=[(first, outcome[first.index])])
-            stream = draw_sequence(join([first, second], [outcome[first.index], outcome[second.index]]))
+            stream = draw_sequence(join(*draw_rounds(pool, outcome, (10, 10), seed, method)))
             assert stream is not None
             assert (stream.value <= stream.bound * (1 + 1e-9)).all()
             gaps.append((stream.value + stream.drawn) / N - 0.2)
@@ -114,15 +113,13 @@ def test_bound_solves_its_equation() -> None:
 
 def test_other_methods_spend_their_level_over_rounds() -> None:
     pool, outcome = _pool(0.1)
-    first = opacc.select(pool, "css", 60, seed=1)
-    second = select(pool, "css", 60, seed=1, previous=[(first, outcome[first.index])])
-    rounds, outcomes = [first, second], [outcome[first.index], outcome[second.index]]
-    one = estimate_outcomes(first, outcomes[0], 1 - 0.05 * 6 / np.pi**2)
+    rounds, outcomes = draw_rounds(pool, outcome, (60, 60), method="css")
+    one = estimate_outcomes(rounds[0], outcomes[0], 1 - 0.05 * 6 / np.pi**2)
     two = estimate_outcomes(rounds, outcomes, 1 - 0.05 * 6 / np.pi**2 / 4)
     found = confidence_sequence(join(rounds, outcomes))
     assert (found.low, found.high) == (max(one.low, two.low), min(one.high, two.high))
     assert found.method == SPENDING
-    assert confidence_sequence(join(first, outcomes[0])).low == one.low
+    assert confidence_sequence(join(rounds[0], outcomes[0])).low == one.low
 
 
 @pytest.mark.slow
@@ -130,15 +127,8 @@ def test_other_methods_spend_their_level_over_rounds() -> None:
 def test_the_truth_is_hardly_ever_excluded_over_rounds(method: str) -> None:
     """100 runs of three rounds; fails above the 1 - 1e-4 quantile of what a level of 95 % allows."""
     pool, outcome = _pool(0.1)
-    excluded = 0
-    for seed in range(100):
-        rounds: list[tuple[opacc.Selection, Outcomes]] = []
-        for _ in range(3):
-            chosen = select(pool, method, 40, seed, previous=rounds)
-            rounds.append((chosen, outcome[chosen.index]))
-        found = confidence_sequence(join(*map(list, zip(*rounds, strict=True))))
-        excluded += not found.low <= outcome.mean() <= found.high
-    assert excluded <= binom.ppf(1 - 1e-4, 100, 0.05)
+    drawn = (draw_rounds(pool, outcome, (40, 40, 40), seed, method) for seed in range(100))
+    assert hold((confidence_sequence(join(*rounds)) for rounds in drawn), outcome.mean())
 
 
 def test_gaps_in_a_design_that_builds_on_its_draws_go_round_by_round() -> None:

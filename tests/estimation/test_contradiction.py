@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawn_rounds import draw_rounds
 
 import opacc_ray as opacc
 from opacc_ray.cli.terminal import terminal_text
@@ -10,7 +11,6 @@ from opacc_ray.estimation.sample import Rounds
 from opacc_ray.report import answers
 from opacc_ray.runs.run_documents import DrawnRound
 from opacc_ray.samplers.plausibility import about_classes, without_lead
-from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 
 SAID = "the labels contradict your confidence"
@@ -23,19 +23,11 @@ def make_pool(seed: int, size: int = 2000) -> tuple[np.ndarray, np.ndarray]:
     return 1 - doubt, (rng.random(size) >= doubt).astype(float)
 
 
-def audit(pool: opacc.Pool, outcome: np.ndarray, sizes: tuple[int, ...], seed: int) -> tuple[list, list]:
-    rounds: list[Selection] = []
-    for size in sizes:
-        previous = [(drawn, outcome[drawn.index]) for drawn in rounds]
-        rounds.append(select(pool, budget=size, seed=seed, previous=previous))
-    return rounds, [outcome[drawn.index] for drawn in rounds]
-
-
 @pytest.mark.parametrize("wrong", [lambda c: 1 - c, lambda c: np.random.default_rng(1).uniform(0.05, 0.3, len(c))])
 def test_is_said_by_the_estimate_and_the_next_round(wrong) -> None:
     confidence, outcome = make_pool(1)
     pool = opacc.Pool(confidence=wrong(confidence))
-    rounds, outcomes = audit(pool, outcome, (60, 20), 1)
+    rounds, outcomes = draw_rounds(pool, outcome, (60, 20))
     assert "notice" not in rounds[0].facts
     assert rounds[1].facts["notice"].startswith(SAID)
     assert SAID in estimate_outcomes(rounds, outcomes).reason

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawn_rounds import draw_rounds
 from whole_plan import whole_plan
 
 import opacc_ray as opacc
@@ -13,8 +14,6 @@ from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
-from opacc_ray.samplers.select import select
-from opacc_ray.selection import Selection
 
 
 def make_pool(size: int, seed: int) -> tuple[View, np.ndarray]:
@@ -25,18 +24,10 @@ def make_pool(size: int, seed: int) -> tuple[View, np.ndarray]:
     return view_of(opacc.Pool(confidence=1 - doubt, prediction=prediction)), outcome
 
 
-def audit(view: View, outcome: np.ndarray, budgets: tuple[int, ...], seed: int, **given: str) -> tuple[list, list]:
-    selections: list[Selection] = []
-    for budget in budgets:
-        previous = [(drawn, outcome[drawn.index]) for drawn in selections]
-        selections.append(select(view, "neyman", budget, seed=seed, previous=previous, **given))
-    return selections, [outcome[drawn.index] for drawn in selections]
-
-
 @pytest.mark.parametrize(("budgets", "share"), [((12, 21), 1.0), ((8, 14), 0.5), ((4, 8), 0.0)])
 def test_the_formula_written_out(budgets: tuple[int, int], share: float) -> None:
     view, outcome = make_pool(120, 1)
-    selections, outcomes = audit(view, outcome, budgets, seed=3)
+    selections, outcomes = draw_rounds(view, outcome, budgets, seed=3)
     labelled, failure = np.concatenate([part.index for part in selections]), 1 - np.concatenate(outcomes)
     forecast = predict_failure(read_signals(view, 6), labelled, failure)
     fitted, own = forecast.failure, dict(zip(labelled.tolist(), forecast.leverage, strict=True))
@@ -80,7 +71,7 @@ def test_the_estimate_does_not_follow_a_level_that_labels_contradict() -> None:
     rng = np.random.default_rng(0)
     outcome = (rng.random(4000) >= 0.02).astype(float)
     view = view_of(opacc.Pool(confidence=rng.uniform(0.05, 0.3, 4000)))
-    selections, outcomes = audit(view, outcome, (100,), seed=0)
+    selections, outcomes = draw_rounds(view, outcome, (100,), seed=0)
     failures, fit = measure_failures(view, join(selections, outcomes))
     assert failures.labels.expected.sum() > (1 - outcomes[0]).sum() + 1
     assert fit is not None
@@ -96,8 +87,8 @@ def test_a_round_without_variance_has_all_the_weight() -> None:
 
 def test_rounds_are_combined_unbiased_on_request_or_without_the_pool() -> None:
     view, outcome = make_pool(300, 5)
-    selections, outcomes = audit(view, outcome, (10, 20), seed=1)
-    exact, asked = audit(view, outcome, (10, 20), seed=1, combine="rounds")
+    selections, outcomes = draw_rounds(view, outcome, (10, 20), seed=1)
+    exact, asked = draw_rounds(view, outcome, (10, 20), seed=1, combine="rounds")
     without = estimate_outcomes(selections, outcomes)
     assert estimate_outcomes(exact, asked, pool=view) == without == estimate_outcomes(exact, asked)
     assert estimate_outcomes(selections, outcomes, pool=view) != without
@@ -105,7 +96,7 @@ def test_rounds_are_combined_unbiased_on_request_or_without_the_pool() -> None:
 
 def test_probabilities_stay_as_drawn_when_labels_are_corrected_or_lost() -> None:
     view, outcome = make_pool(300, 6)
-    selections, outcomes = audit(view, outcome, (40, 20), seed=1)
+    selections, outcomes = draw_rounds(view, outcome, (40, 20), seed=1)
     keep = np.arange(40) != 3
     rounds, known = [selections[0].restrict(keep), selections[1]], [outcomes[0][keep], outcomes[1]]
     with pytest.raises(LabelError, match=r"1 more examples were labelled .* selection.forget\(index\) of this one"):
@@ -125,7 +116,7 @@ def test_probabilities_stay_as_drawn_when_labels_are_corrected_or_lost() -> None
 
 def test_a_fully_labelled_pool_has_a_zero_width_interval() -> None:
     view, outcome = make_pool(40, 7)
-    found = estimate_outcomes(*audit(view, outcome, (10, 30), seed=1), pool=view)
+    found = estimate_outcomes(*draw_rounds(view, outcome, (10, 30), seed=1), pool=view)
     assert (found.low, found.value, found.high) == pytest.approx([outcome.mean()] * 3)
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from drawn_rounds import draw_rounds, featured_pool, hold
+from given_selections import selection_of
 from numpy.typing import NDArray
 from oracles import deepest as reference
-from scipy.stats import beta, binom, gamma
+from scipy.stats import beta, gamma
 from unclipped import unclipped
 
 import opacc_ray as opacc
-from opacc_ray.designs import Design
 from opacc_ray.designs.draw_probability import HansenHurwitz, StepByStep
 from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.errors import DataError, SpecError
@@ -22,7 +23,6 @@ from opacc_ray.estimation.failures import assisted_estimate, assisted_failures, 
 from opacc_ray.estimation.sample import Rounds, join
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
-from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 
 N = 600
@@ -35,15 +35,7 @@ Samples = Iterator[tuple[float, list[Selection]]]
 
 @pytest.fixture(scope="module")
 def pool() -> Pool:
-    rng = np.random.default_rng(0)
-    output = rng.normal(size=(N, 4))
-    return Pool(
-        hidden=np.maximum(rng.normal(size=(N, 8)), 0),
-        output=output,
-        prediction=output.argmax(axis=1),
-        confidence=rng.beta(4, 1, N),
-        coverage=rng.random((N, 30)) < 0.2,
-    )
+    return featured_pool(lambda rng: rng.beta(4, 1, N))
 
 
 @pytest.fixture(scope="module")
@@ -51,34 +43,29 @@ def outcome(pool: Pool) -> NDArray[np.float64]:
     return (np.random.default_rng(1).random(N) < pool.confidence).astype(float)
 
 
-def _selection(design: Design, sample: tuple[int, ...], number: int = 1) -> Selection:
-    ids = tuple(str(i) for i in sample)
-    return Selection("some", {}, 0, len(TINY), np.array(sample), ids, design, number)
-
-
 def _srs() -> Samples:
     for sample in itertools.combinations(range(6), 3):
-        yield 1 / 20, [_selection(SimpleRandom(3, 6, replacement=False), sample)]
+        yield 1 / 20, [selection_of(SimpleRandom(3, 6, replacement=False), sample)]
 
 
 def _css() -> Samples:
     design = Stratified(np.array([0, 0, 1]), np.array([4, 2]))
     for large, small in itertools.product(itertools.combinations(range(4), 2), (4, 5)):
-        yield 1 / 12, [_selection(design, (*large, small))]
+        yield 1 / 12, [selection_of(design, (*large, small))]
 
 
 def _sups() -> Samples:
     p = np.array([0.1, 0.1, 0.2, 0.3, 0.1, 0.2])
     for sample in itertools.product(range(6), repeat=3):
         own = p[list(sample)]
-        yield float(own.prod()), [_selection(HansenHurwitz(own, 6, 0.1), sample)]
+        yield float(own.prod()), [selection_of(HansenHurwitz(own, 6, 0.1), sample)]
 
 
 def _deepest() -> Samples:
     confidence = np.array([0.95, 0.4, 0.99, 0.65, 1.0, 0.8])
     w = reference.weights(1 - confidence, confidence < 0.7, "released")
     for sample, q in reference.sequences(w, 3, 0.8, list(range(6))):
-        yield math.prod(q), [_selection(StepByStep(np.array(q), np.arange(3), 6, 0.04), sample)]
+        yield math.prod(q), [selection_of(StepByStep(np.array(q), np.arange(3), 6, 0.04), sample)]
 
 
 def _rounds() -> Samples:
@@ -87,7 +74,7 @@ def _rounds() -> Samples:
         for second in itertools.combinations(rest, 2):
             # the second is drawn from the rest of the pool, which is one stratum
             designs = SimpleRandom(2, 6, replacement=False), Stratified(np.zeros(2, dtype=np.int64), np.array([4]))
-            yield 1 / 90, [_selection(designs[0], first), _selection(designs[1], second, 2)]
+            yield 1 / 90, [selection_of(designs[0], first, 6), selection_of(designs[1], second, 6, 2)]
 
 
 DESIGNS = [_srs, _css, _sups, _deepest, _rounds]
@@ -122,9 +109,7 @@ class TestEveryDesign:
         assert assisted_estimate(join(chosen, y), pool.confidence, 0.9, strength=0) == estimate_outcomes(chosen, y, 0.9)
 
     def test_is_the_formula(self, method: str, pool: Pool, outcome) -> None:
-        first = opacc.select(pool, method, 40, seed=1)
-        second = select(pool, method, 50, seed=1, previous=[(first, outcome[first.index])])
-        rounds, outcomes = [first, second], [outcome[first.index], outcome[second.index]]
+        rounds, outcomes = draw_rounds(pool, outcome, (40, 50), method=method)
         design, q = Rounds(rounds), 1 - pool.confidence
         error = 1 - np.concatenate(outcomes) - 0.6 * q[np.concatenate([part.index for part in rounds])]
         found, plain = (
@@ -241,12 +226,9 @@ def _alarms(pool: Pool, outcome) -> NDArray[np.float64]:
 def test_interval_covers(method: str, budget: int, kind: str, strength, pool: Pool, outcome) -> None:
     """200 repetitions; fails under the 1e-4 quantile of a 95 % interval's hits."""
     prediction = pool.confidence if kind == "confidence" else _alarms(pool, outcome)
-    hits = 0
-    for seed in range(200):
-        chosen = opacc.select(pool, method, budget, seed)
-        found = assisted_estimate(join(chosen, outcome[chosen.index]), prediction, strength=strength)
-        hits += found.low <= outcome.mean() <= found.high
-    assert hits >= binom.ppf(1e-4, 200, 0.95)
+    drawn = [opacc.select(pool, method, budget, seed) for seed in range(200)]
+    labelled = [join(chosen, outcome[chosen.index]) for chosen in drawn]
+    assert hold((assisted_estimate(own, prediction, strength=strength) for own in labelled), outcome.mean())
 
 
 @pytest.mark.parametrize(
@@ -274,7 +256,6 @@ def test_refuses_a_strength_that_is_none(strength: float, pool: Pool) -> None:
 
 
 def test_refuses_neyman_which_assists_itself(pool: Pool, outcome) -> None:
-    first = opacc.select(pool, "srs", 40)
-    second = select(pool, "neyman", 40, previous=[(first, outcome[first.index])])
+    rounds = draw_rounds(pool, outcome, (40, 40), method=("srs", "neyman"))
     with pytest.raises(SpecError, match="neyman predicts every outcome itself"):
-        assisted_estimate(join([first, second], [outcome[first.index], outcome[second.index]]), pool.confidence)
+        assisted_estimate(join(*rounds), pool.confidence)

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from drawn_rounds import draw_rounds, hold
 from numpy.typing import NDArray
-from scipy.stats import binom
 from unclipped import combine_rounds
 
 import opacc_ray as opacc
@@ -15,7 +15,6 @@ from opacc_ray.pool import Pool
 from opacc_ray.samplers.select import select
 
 N = 2000
-Labelled = tuple[list[opacc.Selection], list[NDArray[np.float64]]]
 
 
 def confident_pool() -> tuple[Pool, NDArray[np.float64]]:
@@ -26,42 +25,28 @@ def confident_pool() -> tuple[Pool, NDArray[np.float64]]:
     return Pool(confidence=confidence), 1.0 - fails
 
 
-def draw(pool: Pool, outcome: NDArray[np.float64], methods: list[str], sizes: list[int], seed: int) -> Labelled:
-    rounds: list[tuple[opacc.Selection, NDArray[np.float64]]] = []
-    for method, size in zip(methods, sizes, strict=True):
-        chosen = select(pool, method, size, seed, previous=rounds)
-        rounds.append((chosen, outcome[chosen.index]))
-    return [chosen for chosen, _ in rounds], [values for _, values in rounds]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[15, 30, 45, 60], [100, 100]], ids=str)
 @pytest.mark.parametrize("method", ["css", "deepest", "sups", "rhcs", "two_ups"])
 def test_interval_over_rounds_holds(method: str, sizes: list[int]) -> None:
     """100 samples; fails above the 1 - 1e-4 quantile of what a level of 95 % allows."""
     pool, outcome = confident_pool()
-    excluded = []
-    for seed in range(100):
-        found = estimate_outcomes(*draw(pool, outcome, [method] * len(sizes), sizes, seed), 0.95)
-        excluded.append(not found.low <= outcome.mean() <= found.high)
-    assert sum(excluded) <= binom.ppf(1 - 1e-4, 100, 0.05)
+    drawn = (draw_rounds(pool, outcome, sizes, seed, method) for seed in range(100))
+    assert hold((estimate_outcomes(*rounds, 0.95) for rounds in drawn), outcome.mean())
 
 
 @pytest.mark.slow
 def test_the_interval_of_rounds_of_any_designs_does_not_hold_where_some_labels_weigh_more() -> None:
     """What `rounds.py` alone would state of DeepEST, and why more is known here."""
     pool, outcome = confident_pool()
-    excluded = []
-    for seed in range(250):
-        found = combine_rounds(*draw(pool, outcome, ["deepest"] * 4, [15, 30, 45, 60], seed), 0.95)
-        excluded.append(not found.low <= outcome.mean() <= found.high)
-    assert sum(excluded) > binom.ppf(1 - 1e-4, 250, 0.05)
+    drawn = (draw_rounds(pool, outcome, (15, 30, 45, 60), seed, "deepest") for seed in range(250))
+    assert not hold((combine_rounds(*rounds, 0.95) for rounds in drawn), outcome.mean())
 
 
 @pytest.mark.parametrize("methods", [["deepest", "sups"], ["css", "srs"], ["neyman", "two_ups"]])
 def test_mixed_rounds_have_the_wider_end_on_each_side(methods: list[str]) -> None:
     pool, outcome = confident_pool()
-    rounds = draw(pool, outcome, methods, [40, 60], seed=2)
+    rounds = draw_rounds(pool, outcome, (40, 60), 2, methods)
     plain, found = combine_rounds(*rounds, 0.95), estimate_outcomes(*rounds, 0.95)
     assert found.low <= plain.low < plain.high < found.high
     assert found.method == "weighted Clopper-Pearson, or adjusted Wilson"
@@ -75,7 +60,7 @@ def test_mixed_rounds_have_the_wider_end_on_each_side(methods: list[str]) -> Non
 
 def test_rounds_of_simple_random_samples_are_one() -> None:
     pool, outcome = confident_pool()
-    (first, second), outcomes = draw(pool, outcome, ["srs", "srs"], [40, 60], seed=3)
+    (first, second), outcomes = draw_rounds(pool, outcome, (40, 60), 3, "srs")
     found = estimate_outcomes([first, second], outcomes, 0.95)
     right = int(np.concatenate(outcomes).sum())
     assert found.value == right / 100 == pytest.approx(combine_rounds([first, second], outcomes, 0.95).value)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn_rounds import draw_rounds, featured_pool
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
@@ -12,23 +13,14 @@ from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.estimation.sample import Rounds
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
-from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 
-N, C = 600, 4
+N = 600
 
 
 @pytest.fixture(scope="module")
 def pool() -> Pool:
-    rng = np.random.default_rng(0)
-    output = rng.normal(size=(N, C))
-    return Pool(
-        hidden=np.maximum(rng.normal(size=(N, 8)), 0),
-        output=output,
-        prediction=output.argmax(axis=1),
-        confidence=rng.uniform(0.3, 1, N),
-        coverage=rng.random((N, 30)) < 0.2,
-    )
+    return featured_pool(lambda rng: rng.uniform(0.3, 1, N))
 
 
 @pytest.fixture(scope="module")
@@ -36,18 +28,12 @@ def outcome(pool: Pool) -> NDArray[np.float64]:
     return (np.random.default_rng(1).random(N) < pool.confidence).astype(float)
 
 
-def _rounds(pool: Pool, method: str, outcome: NDArray[np.float64]) -> tuple[list[Selection], list[NDArray[np.float64]]]:
-    first = opacc.select(pool, method, 40, seed=1)
-    second = select(pool, method, 50, seed=1, previous=[(first, outcome[first.index])])
-    return [first, second], [outcome[first.index], outcome[second.index]]
-
-
 @pytest.mark.parametrize("method", METHODS)
 class TestLinearEstimatorOfEveryMethod:
     def test_gives_the_estimate_and_variance_of_the_method(self, method: str, pool: Pool, outcome) -> None:
         """Of one round, of a random part of it, and of two; without the predictions that some methods add."""
         chosen = opacc.select(pool, method, 60, seed=1)
-        rounds, _ = _rounds(pool, method, outcome)
+        rounds, _ = draw_rounds(pool, outcome, (40, 50), method=method)
         for parts in ([chosen], [chosen.restrict(np.random.default_rng(3).random(60) < 0.8)], rounds):
             outcomes, design = [outcome[part.index] for part in parts], Rounds(parts)
             failure = 1 - np.concatenate(outcomes)
@@ -58,7 +44,7 @@ class TestLinearEstimatorOfEveryMethod:
             assert (design.reason is None) == own.design_based
 
     def test_is_linear_with_the_weights_it_names(self, method: str, pool: Pool, outcome) -> None:
-        rounds, _ = _rounds(pool, method, outcome)
+        rounds, _ = draw_rounds(pool, outcome, (40, 50), method=method)
         design, x = Rounds(rounds), np.random.default_rng(2).normal(size=(90, 3))
         assert design.mean(x) == pytest.approx(design.weights @ x)
         assert design.variance(x) == pytest.approx([design.variance(column) for column in x.T])
@@ -76,7 +62,7 @@ def _without_predictions(selection: Selection) -> Selection:
 
 
 def test_refuses_rounds_that_do_not_fit(pool: Pool, outcome) -> None:
-    rounds, _ = _rounds(pool, "neyman", outcome)
+    rounds, _ = draw_rounds(pool, outcome, (40, 50))
     with pytest.raises(LabelError, match=r"round 2 .* 40 more examples"):
         Rounds(rounds[1:])
     other = opacc.select(Pool(ids=list("abcdefgh")), "srs", 2)

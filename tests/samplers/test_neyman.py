@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from neyman_case import audit, make_pool, make_selection
+from drawn_rounds import draw_rounds
+from neyman_case import make_pool, make_selection
 from oracles import cube
 from oracles import neyman as reference
 from oracles.ordered import draw_ordered
@@ -156,7 +157,7 @@ class TestReference:
 
     def test_combined_rounds(self) -> None:
         pool, outcome = make_pool(300, 6)
-        selections, outcomes = audit(pool, outcome, (10, 20, 30), seed=1)
+        selections, outcomes = draw_rounds(pool, outcome, (10, 20, 30), seed=1)
         rounds = [
             {
                 int(i): (1 - float(y), float(p), float(pi))

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from neyman_case import audit, make_pool, make_selection
+from drawn_rounds import draw_rounds
+from neyman_case import make_pool, make_selection
 from oracles.ordered import draw_ordered
 from scipy.stats import binom
 from unclipped import combine_rounds
@@ -76,7 +77,7 @@ class TestPrecision:
         hidden = rng.normal(size=(2000, 6)).astype(np.float32) * np.array([3, 1, 1, 1, 1, 1], dtype=np.float32)
         failure = np.minimum(0.01 * np.exp(hidden[:, 0] / 2) * rng.chisquare(1, 2000), 1)
         pool = opacc.Pool(hidden=hidden, prediction=rng.normal(size=2000))
-        selections, outcomes = audit(pool, 1 - failure, (50, 50), seed=0)
+        selections, outcomes = draw_rounds(pool, 1 - failure, (50, 50), seed=0)
         result = combine_rounds(selections, outcomes, 0.95)
         assert result.low <= 1 - failure.mean() <= result.high
         chosen = np.concatenate([drawn.index for drawn in selections])
@@ -95,7 +96,7 @@ class TestPrecision:
         view = view_of(opacc.Pool(prediction=rng.normal(size=3000), hidden=hidden))
         excluded = np.zeros(2)
         for seed in range(100):
-            selections, outcomes = audit(view, outcome, sizes, seed)
+            selections, outcomes = draw_rounds(view, outcome, sizes, seed)
             found = (estimate_outcomes(selections, outcomes), estimate_outcomes(selections, outcomes, pool=view))
             excluded += [not item.low <= outcome.mean() <= item.high for item in found]
         assert excluded.max() <= binom.ppf(1 - 1e-4, 100, 0.05)

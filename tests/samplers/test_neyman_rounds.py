@@ -4,7 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
-from neyman_case import audit, make_pool, make_selection
+from drawn_rounds import draw_rounds
+from neyman_case import make_pool, make_selection
 from oracles.ordered import draw_ordered
 from unclipped import combine_rounds, estimate_sample
 from whole_plan import whole_plan
@@ -45,7 +46,7 @@ class TestRounds:
 
     def test_refuses_a_round_whose_earlier_labels_are_missing(self) -> None:
         pool, outcome = make_pool(200, 3)
-        selections, outcomes = audit(pool, outcome, (10, 10), seed=1)
+        selections, outcomes = draw_rounds(pool, outcome, (10, 10), seed=1)
         with pytest.raises(LabelError, match="round 2 was drawn when 10 more examples were labelled"):
             combine_rounds(selections[1:], outcomes[1:], 0.95)
 
@@ -81,12 +82,12 @@ class TestRounds:
     def test_interval_does_not_contradict_the_labels(self) -> None:
         """Most of a small pool is labelled, in rounds: what is left can move the accuracy only so far."""
         pool, outcome = make_pool(100, 3)
-        selections, outcomes = audit(pool, outcome, (40, 30, 20), seed=1)
+        selections, outcomes = draw_rounds(pool, outcome, (40, 30, 20), seed=1)
         result = estimate_outcomes(selections, outcomes)
         right = float(np.concatenate(outcomes).sum())
         assert right / 100 <= result.low <= result.high <= (right + 10) / 100
 
     def test_rounds_that_label_the_whole_pool_have_a_zero_width_interval(self) -> None:
         pool, outcome = make_pool(60, 3)
-        result = combine_rounds(*audit(pool, outcome, (20, 20, 20), seed=1), 0.95)
+        result = combine_rounds(*draw_rounds(pool, outcome, (20, 20, 20), seed=1), 0.95)
         assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)
