@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+from given_selections import selection_of
 
 from opacc_ray.designs import Design
 from opacc_ray.estimation.distribution import AdjustedWilson
@@ -22,10 +22,9 @@ def unclipped(failures: PoolFailures, level: float) -> Estimate:
 
 def estimate_sample(design: Design, outcome: Any, level: float = 0.95) -> Estimate:
     """What one sample says of what it was drawn from, whichever examples it has."""
-    num, before = len(outcome), design.drawn_after
+    before = design.drawn_after
     design = design if before is None else design.forget(before)
-    selection = Selection("", {}, 0, design.population, np.arange(num), tuple(map(str, range(num))), design)
-    return unclipped(failures_by_design(join(selection, outcome)), level)
+    return unclipped(failures_by_design(join(selection_of(design), outcome)), level)
 
 
 def unclipped_estimate(selections: Selection | Sequence[Selection], outcomes: Any, level: float = 0.95) -> Estimate:

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from drawn_rounds import hold
+from given_selections import selection_of
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 import opacc_ray as opacc
 from opacc_ray.designs.simple_random import Stratified
@@ -51,7 +52,7 @@ def cost_of(chosen: Selection, pool: Pool, truth: NDArray[np.int64], table: NDAr
 def test_slices_and_confusions_of_strata_by_hand() -> None:
     """Stratum 0 holds 8 examples, 2 labelled; stratum 1 holds 2, one labelled: weights 4, 4 and 2."""
     design = Stratified(np.array([0, 0, 1]), np.array([8, 2]))
-    chosen = Selection("css", {}, 0, 10, np.arange(3), ("0", "1", "2"), design)
+    chosen = selection_of(design)
     own = Pool(prediction=np.array([0, 1, 1, 0, 0, 0, 1, 1, 1, 1]))
     truth = np.array([0, 1, 0, 0, 0, 0, 0, 0, 0, 0])
     found = numbers(chosen, own, truth, half=list("xyxxxxxyyy"))
@@ -77,15 +78,12 @@ def test_confusions_agree_with_what_is_stated_of_the_classes(num_classes: int, p
 def test_class_intervals_cover(method: str, pool: Pool, truth) -> None:
     """300 repetitions of four classes; fails under the 1e-4 quantile of a 95 % interval's hits in any of them."""
     right = truth == pool.prediction
-    true = [[right[own == c].mean() for c in range(C)] for own in (pool.prediction, truth)]
-    hits = np.zeros((2, C))
+    true = [right[own == c].mean() for own in (pool.prediction, truth) for c in range(C)]
+    found = []
     for seed in range(300):
         own = totals(opacc.select(pool, method, 50, seed), pool, truth)
-        for row, found in enumerate((own.by_prediction(0.95), own.by_truth(0.95))):
-            hits[row] += [
-                one.estimate.low <= value <= one.estimate.high for one, value in zip(found, true[row], strict=True)
-            ]
-    assert (hits >= binom.ppf(1e-4, 300, 0.95)).all()
+        found.append([one.estimate for one in (*own.by_prediction(0.95), *own.by_truth(0.95))])
+    assert all(hold(column, value) for column, value in zip(zip(*found, strict=True), true, strict=True))
 
 
 def test_costs_by_class_and_by_confusion_by_hand() -> None:
@@ -107,8 +105,7 @@ def test_cost_intervals_cover(method: str, pool: Pool, truth) -> None:
     table = 1 - np.eye(C)
     table[3, :3] = 20
     true = table[truth, pool.prediction].mean()
-    found = [cost_of(opacc.select(pool, method, 60, seed), pool, truth, table) for seed in range(300)]
-    assert sum(one.low <= true <= one.high for one in found) >= binom.ppf(1e-4, 300, 0.95)
+    assert hold((cost_of(opacc.select(pool, method, 60, seed), pool, truth, table) for seed in range(300)), true)
 
 
 @pytest.mark.slow
@@ -120,17 +117,12 @@ def test_cost_and_difference_are_covered_where_most_fail(method: str) -> None:
     truth = np.where(rng.random(2000) < 0.95, 1 + (rng.random(2000) < 0.1), 0)  # all are taken for 0
     right, better, cost = (truth == 0).astype(float), np.ones(2000), np.array([0.0, 1.0, 1.5])[truth]
     table = np.array([[0, 1, 1], [1, 0, 1], [1.5, 1.5, 0]])
-    pool, hits = Pool(confidence=confidence, prediction=np.zeros(2000, dtype=int)), np.zeros(2)
-    for seed in range(100):
-        chosen = opacc.select(pool, method, 30, seed)
-        i = chosen.index
-        stated = (
-            cost_of(chosen, pool, truth, table),
-            compare_outcomes(chosen, [better[i], right[i]]).differences[0].difference,
-        )
-        wanted = (cost.mean(), 1 - right.mean())
-        hits += [found.low <= value <= found.high for found, value in zip(stated, wanted, strict=True)]
-    assert (hits >= binom.ppf(1e-3, 100, 0.95)).all()
+    pool = Pool(confidence=confidence, prediction=np.zeros(2000, dtype=int))
+    drawn = [opacc.select(pool, method, 30, seed) for seed in range(100)]
+    both = [[better[chosen.index], right[chosen.index]] for chosen in drawn]
+    assert hold((cost_of(chosen, pool, truth, table) for chosen in drawn), cost.mean(), 1e-3)
+    compared = (compare_outcomes(*own).differences[0].difference for own in zip(drawn, both, strict=True))
+    assert hold(compared, 1 - right.mean(), 1e-3)
 
 
 @pytest.mark.parametrize(

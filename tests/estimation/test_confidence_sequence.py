@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from drawn_rounds import draw_rounds, hold
+from given_selections import selection_of
 from numpy.typing import NDArray
 from scipy.stats import binom
 
@@ -61,12 +62,11 @@ def test_the_capital_of_every_gambler_is_fair_over_all_orders_of_a_tiny_pool() -
     """Its expectation under the truth is 1, from below and, mirrored, from above."""
     failure = np.array([0, 1, 0.5, 0, 1.0])
     orders = [np.array(order) for order in itertools.permutations(range(5), 4)]
-    ids = tuple("abcd")
     for mirror in (False, True):
         capital = []
         for order in orders:
-            selection = opacc.Selection("srs", {}, 0, 5, order, ids, SimpleRandom(len(order), 5, replacement=False))
-            stream = draw_sequence(join([selection], [1 - failure[order]]))
+            drawn = selection_of(SimpleRandom(len(order), 5, replacement=False), order)
+            stream = draw_sequence(join([drawn], [1 - failure[order]]))
             assert stream is not None
             stream = stream.mirrored() if mirror else stream
             share = 1 - failure.mean() if mirror else failure.mean()

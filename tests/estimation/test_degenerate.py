@@ -9,7 +9,6 @@ import opacc_ray as opacc
 from opacc_ray.errors import LabelError, OpaccError
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.samplers import METHODS
-from opacc_ray.samplers.select import select
 
 SMALL = {"ces": {"initial": 1, "group": 1, "candidates": 2}, "css": {"fractions": (0.5, 0.5), "allocation": (0.5, 0.5)}}
 """Parameters by which a method can choose from a handful."""
@@ -52,28 +51,15 @@ def test_every_method_states_a_finite_interval_of_any_handful(method: str, confi
 
 
 @pytest.mark.parametrize("method", ["srs", "neyman", "sups"])
-def test_a_round_without_a_label_is_refused(method: str) -> None:
+def test_a_round_without_a_label_or_given_twice_is_refused(method: str) -> None:
     chosen = opacc.select(tiny_pool(5, 0.5), method, 3)
     none = chosen.restrict(np.zeros(3, dtype=bool))
     for rounds in ((none, []), ([chosen, none], [[1, 0, 1], []])):
         with pytest.raises(LabelError, match="round 1 has no label"):
             estimate_outcomes(*rounds)
-
-
-@pytest.mark.parametrize("method", ["srs", "neyman", "sups"])
-def test_a_round_that_is_given_twice_is_refused(method: str) -> None:
-    chosen = opacc.select(tiny_pool(5, 0.5), method, 3)
     again = opacc.Selection.from_json(chosen.to_json(), "file")
     with pytest.raises(LabelError, match="round 1 is given twice"):
         estimate_outcomes([chosen, again], [[1, 0, 1], [1, 0, 1]])
-
-
-def test_a_later_round_alone_does_not_pass_for_the_pool() -> None:
-    pool = tiny_pool(5, 0.5)
-    first = opacc.select(pool, "neyman", 2)
-    second = select(pool, "neyman", 2, previous=[(first, np.zeros(2))])
-    with pytest.raises(LabelError, match="round 2 was drawn when 2 more examples were labelled"):
-        estimate_outcomes(second, np.ones(2))
 
 
 @pytest.mark.parametrize(("level", "stated"), [(0.95, "(95% exact"), (0.999, "(99.9% exact"), (0.975, "(97.5% exact")])

@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from drawn_rounds import hold
+from given_selections import selection_of
 from scipy.integrate import trapezoid
 from scipy.stats import binom, hypergeom
 from unclipped import estimate_sample
@@ -31,7 +33,7 @@ def test_interval_holds_in_a_small_pool_that_is_labelled_for_the_most_part(num: 
     rest, failures = num - sum(sizes[1:]), 3 * (len(sizes) > 1)  # three failures in strata that are labelled in full
     stratum = np.repeat(np.arange(len(sizes)), [rest, *sizes[1:]])
     design = SimpleRandom(num, 100, False) if len(sizes) == 1 else Stratified(stratum, np.array(sizes))
-    chosen = opacc.Selection("css", {}, 0, 100, np.arange(num), tuple(map(str, range(num))), design)
+    chosen = selection_of(design)
     met = np.arange(rest + 1)
     found = []
     for count in met:
@@ -95,12 +97,8 @@ def test_stratified_interval_covers(budget: int) -> None:
     confidence = rng.beta(4, 1, 3000)
     correct = (rng.random(3000) < confidence).astype(float)
     pool = opacc.Pool(confidence=confidence)
-    hits = 0
-    for seed in range(2000):
-        chosen = opacc.select(pool, "css", budget, seed)
-        estimate = estimate_outcomes(chosen, correct[chosen.index])
-        hits += estimate.low <= correct.mean() <= estimate.high
-    assert hits >= binom.ppf(1e-4, 2000, 0.95)
+    drawn = (opacc.select(pool, "css", budget, seed) for seed in range(2000))
+    assert hold((estimate_outcomes(chosen, correct[chosen.index]) for chosen in drawn), correct.mean())
 
 
 @pytest.mark.parametrize(

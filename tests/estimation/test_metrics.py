@@ -1,12 +1,16 @@
 """Metrics of classes, slices and averages: values by hand, coverage by enumeration, and what cannot be stated."""
 
 import re
+from functools import cache
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
+from given_selections import selection_of
 
 import opacc_ray as opacc
+from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimation.distribution import DomainWilson, Total
 from opacc_ray.metrics.metric import CLASS_METRICS
@@ -45,6 +49,11 @@ def everything(pool: opacc.Pool, method: str = "srs") -> opacc.Selection:
     return opacc.select(pool, method, budget=len(pool))
 
 
+def stated(sample: opacc.Selection, pool: opacc.Pool, **asked: object) -> Any:
+    """The number that is asked, from the true class of each chosen example."""
+    return opacc.estimate(sample, labels=list(map(str, TRUTH[sample.index])), pool=pool, **asked)
+
+
 class TestWholePool:
     """With all labels every number is known."""
 
@@ -54,18 +63,13 @@ class TestWholePool:
         pool = pool_of()
         sample = everything(pool, method)
         for c in range(3):
-            found = opacc.estimate(
-                sample, labels=list(map(str, TRUTH[sample.index])), pool=pool, metric=name, positive=c
-            )
+            found = stated(sample, pool, metric=name, positive=c)
             assert found.value == pytest.approx(by_hand(c)[name])
             assert (found.low, found.high) == pytest.approx((found.value, found.value))
 
     def test_metric_in_a_slice_is_that_of_its_examples(self) -> None:
         pool = pool_of()
-        sample = everything(pool)
-        found = opacc.estimate(
-            sample, labels=list(map(str, TRUTH[sample.index])), pool=pool, metric="f1@1", by="camera"
-        )
+        found = stated(everything(pool), pool, metric="f1@1", by="camera")
         assert {name: one.value for name, one in found.items()} == pytest.approx(
             {name: by_hand(1, name == CAMERA)["f1"] for name in "ab"}
         )
@@ -73,58 +77,43 @@ class TestWholePool:
     @pytest.mark.parametrize("kind", ["recall", "precision", "f1"])
     def test_average_is_the_mean_over_classes(self, kind: str) -> None:
         pool = pool_of()
-        sample = everything(pool)
-        found = opacc.estimate(sample, labels=list(map(str, TRUTH[sample.index])), pool=pool, metric=f"macro_{kind}")
+        found = stated(everything(pool), pool, metric=f"macro_{kind}")
         assert found.value == pytest.approx(np.mean([by_hand(c)[kind] for c in range(3)]))
 
     def test_accuracy_by_prediction_and_by_truth(self) -> None:
         pool = pool_of()
-        sample = everything(pool)
-        labels = list(map(str, TRUTH[sample.index]))
-        by_prediction, by_truth = (
-            opacc.estimate(sample, labels=labels, pool=pool, by=by) for by in ("prediction", "truth")
-        )
+        by_prediction, by_truth = (stated(everything(pool), pool, by=by) for by in ("prediction", "truth"))
         for c in range(3):
             assert by_prediction[str(c)].value == pytest.approx(by_hand(c)["precision"])
             assert by_truth[str(c)].value == pytest.approx(by_hand(c)["recall"])
             assert by_truth[str(c)].n == (c == TRUTH).sum()
 
 
-class TestSimpleRandomSample:
-    """Everything is enumerated: all samples of 3 of 12 examples."""
+@cache
+def of_samples(key: str, asked: str) -> list[Any]:
+    """The number by all samples of 3 of 12 examples."""
+    pool, design = pool_of(), SimpleRandom(3, 12, replacement=False)
+    return [stated(selection_of(design, chosen), pool, **{key: asked}) for chosen in combinations(range(12), 3)]
 
-    @pytest.fixture(scope="class")
-    @staticmethod
-    def stated() -> dict[str, list[opacc.Estimate]]:
-        pool, stated = pool_of(), {}
-        base = opacc.select(pool, "srs", budget=3)
-        for chosen in combinations(range(12), 3):
-            index = np.array(chosen)
-            sample = opacc.Selection(
-                **{name: getattr(base, name) for name in ("method", "parameters", "seed", "pool_size", "design")},
-                index=index,
-                ids=tuple(map(str, chosen)),
-            )
-            labels = list(map(str, TRUTH[index]))
-            for asked in ("recall@1", "f1@1"):
-                stated.setdefault(asked, []).append(opacc.estimate(sample, labels=labels, pool=pool, metric=asked))
-            for name, one in opacc.estimate(sample, labels=labels, pool=pool, by="camera").items():
-                stated.setdefault(name, []).append(one)
-        return stated
+
+class TestSimpleRandomSample:
+    """Everything is enumerated."""
 
     @pytest.mark.parametrize("asked", ["recall@1", "f1@1", "a", "b"])
     @pytest.mark.slow
-    def test_interval_covers_at_its_level(self, stated: dict[str, list[opacc.Estimate]], asked: str) -> None:
-        true = np.mean((TRUTH == PREDICTED)[asked == CAMERA]) if asked in "ab" else by_hand(1)[asked.partition("@")[0]]
-        held = np.mean([one.low - 1e-9 <= true <= one.high + 1e-9 for one in stated[asked]])
-        assert held >= 0.95
-        assert np.mean([one.high - one.low for one in stated[asked]]) < 0.95
+    def test_interval_covers_at_its_level(self, asked: str) -> None:
+        if asked in "ab":
+            true = np.mean((TRUTH == PREDICTED)[asked == CAMERA])
+            found = [own[asked] for own in of_samples("by", "camera")]
+        else:
+            true, found = by_hand(1)[asked.partition("@")[0]], of_samples("metric", asked)
+        assert np.mean([one.low - 1e-9 <= true <= one.high + 1e-9 for one in found]) >= 0.95
+        assert np.mean([one.high - one.low for one in found]) < 0.95
 
     @pytest.mark.parametrize("camera", ["a", "b"])
-    def test_accuracy_in_a_slice_is_unbiased_given_its_labels(
-        self, stated: dict[str, list[opacc.Estimate]], camera: str
-    ) -> None:
-        found = [one for one in stated[camera] if one.n]  # without labels it is that of all
+    def test_accuracy_in_a_slice_is_unbiased_given_its_labels(self, camera: str) -> None:
+        found = [own[camera] for own in of_samples("by", "camera")]
+        found = [one for one in found if one.n]  # without labels it is that of all
         assert np.mean([one.value for one in found]) == pytest.approx(
             np.mean((TRUTH == PREDICTED)[camera == CAMERA]), abs=0.01
         )
@@ -181,11 +170,8 @@ class TestSlices:
         assert len(found) == 4
 
 
-class TestComposite:
-    """What is stated of a mean combines the labels' estimate with what predictions alone say: (1 + 4)/1000 here."""
-
-    def test_what_is_labelled_wholly_is_known(self) -> None:
-        assert Total(0.1, 0.0, 10.0, 10.0, 1.0, DomainWilson(0.0, 1.0)).stated() == 0.1
+def test_what_is_labelled_wholly_is_known() -> None:
+    assert Total(0.1, 0.0, 10.0, 10.0, 1.0, DomainWilson(0.0, 1.0)).stated() == 0.1
 
 
 def test_the_precision_of_a_class_without_predictions_is_unknown_until_labels_tell() -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from given_selections import selection_of
 from scipy.stats import t
 
 from opacc_ray.designs.simple_random import SimpleRandom
@@ -9,7 +10,6 @@ from opacc_ray.estimation.distribution import AdjustedWilson, LabelEffects, Tota
 from opacc_ray.estimation.failures import PoolFailures
 from opacc_ray.estimation.model_comparison import compare_accuracies
 from opacc_ray.estimation.sample import join
-from opacc_ray.selection import Selection
 
 NUM, SIZE, LEVEL = 8, 1000, 0.9
 EXPECTED = {
@@ -22,7 +22,7 @@ OUTCOMES = np.array([[1, 1, 0, 1, 0, 1, 1, 1], [1, 0, 1, 1, 0, 1, 1, 0]], dtype=
 @pytest.mark.parametrize("kind", EXPECTED)
 def test_difference_has_the_width_of_its_formula(kind: str) -> None:
     p, a = EXPECTED[kind], np.linspace(0.05, 0.2, NUM)
-    selection = Selection("srs", {}, 0, SIZE, np.arange(NUM), tuple("abcdefgh"), SimpleRandom(NUM, SIZE, False))
+    selection = selection_of(SimpleRandom(NUM, SIZE, False))
     samples, both = [join(selection, outcome) for outcome in OUTCOMES], list[PoolFailures]()
     for model, sample in enumerate(samples):
         labels = LabelEffects(a, p[model], sample.failure - p[model], np.ones(NUM), NUM - 1, assisted=False)

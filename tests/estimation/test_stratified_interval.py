@@ -5,11 +5,11 @@ from functools import reduce
 
 import numpy as np
 import pytest
+from given_selections import selection_of
 from numpy.typing import NDArray
 from scipy.stats import binom, hypergeom
 from unclipped import estimate_sample
 
-import opacc_ray as opacc
 from opacc_ray.designs import Design
 from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.estimation import intervals
@@ -167,7 +167,7 @@ def _check_rounds(sizes: Sizes, first: Sizes, second: Sizes) -> None:
     for number, (num, own) in enumerate(((first, sizes), (second, left)), 1):
         index = np.arange(sum(num)) + (number - 1) * sum(first)
         design = Stratified(np.repeat(np.arange(len(num)), num), np.array(own))
-        rounds.append(opacc.Selection("css", {}, 0, total, index, tuple(map(str, index)), design, number))
+        rounds.append(selection_of(design, index, total, number))
 
     def state(failing: Sizes) -> intervals.Interval:
         counts = failing[: len(first)], failing[len(first) :]

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from drawn_rounds import draw_rounds
+from given_selections import selection_of
 from neyman_case import make_pool, make_selection
 from oracles.ordered import draw_ordered
 from unclipped import combine_rounds, estimate_sample
@@ -12,20 +13,17 @@ from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.errors import LabelError
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
-from opacc_ray.selection import Selection
 
 
 class TestRounds:
     def test_of_other_methods_combine(self) -> None:
         """By hand: weights 1 / u, each round the known failures and the mean of the rest."""
         two, four = (SimpleRandom(num, 10, replacement=False) for num in (2, 4))
-        first = Selection("srs", {}, 0, 10, np.array([0, 1]), ("0", "1"), two)
-        second = Selection("srs", {}, 0, 10, np.arange(2, 6), tuple("2345"), four, 2)
+        first, second = selection_of(two), selection_of(four, np.arange(2, 6), number=2)
         outcomes = [np.array([0.0, 1.0]), np.array([1.0, 1.0, 0.0, 1.0])]
         as_srs = np.array([1 / 2 - 1 / 10, (8 / 10) ** 2 * (1 / 4 - 1 / 8)])
         weight = 1 / as_srs
@@ -43,18 +41,6 @@ class TestRounds:
             part = drawn.restrict(np.isin(np.arange(6), kept))
             parts.append(estimate_sample(part.design, outcome[part.index], 0.95).value)
         assert np.mean(parts) == pytest.approx(full, abs=1e-12)
-
-    def test_refuses_a_round_whose_earlier_labels_are_missing(self) -> None:
-        pool, outcome = make_pool(200, 3)
-        selections, outcomes = draw_rounds(pool, outcome, (10, 10), seed=1)
-        with pytest.raises(LabelError, match="round 2 was drawn when 10 more examples were labelled"):
-            combine_rounds(selections[1:], outcomes[1:], 0.95)
-
-    def test_refuses_rounds_of_different_pools(self) -> None:
-        (pool, outcome), (other, _) = make_pool(200, 3), make_pool(100, 3)
-        drawn = [opacc.select(some, "neyman", 10) for some in (pool, other)]
-        with pytest.raises(LabelError, match=r"pools of \[100, 200\] examples"):
-            combine_rounds(drawn, [outcome[:10], outcome[:10]], 0.95)
 
     def test_without_observed_or_foreseen_failures_the_bound_is_exact(self) -> None:
         """Predictions without a failure do not show where failures are: any label could have failed."""
