@@ -91,9 +91,9 @@ def write_tasks(
     number = rounds[-1] if round is None else round
     if number not in rounds:
         raise LabelError(f"{run.uri} has no round {number}; it has rounds 1 to {rounds[-1]}")
-    log_of_labels = read_log(run)
-    ids = waiting_ids(run, number, log_of_labels)
-    twice = _doubled(run, ids, annotators, log_of_labels.overlap if overlap is None else overlap)
+    labels = read_log(run)
+    ids = waiting_ids(run, number, labels)
+    twice = _doubled(run, ids, annotators, labels.overlap if overlap is None else overlap)
     dealt = deal(ids, annotators, twice) if annotators else {"": ids}
     shown, context = rows_to_show(run, [number])
     for text in warnings_about(run.spec.model.label_names):
@@ -105,19 +105,23 @@ def write_tasks(
         raise SpecError(f"links can be valid for at most {LONGEST_LINK.days} days: give --days between 0 and 7")
     way = _way(run, tool, images, context)
     store, files = open_store(folder), ExampleFiles(run, [number])
-    uris = _images(run, number, ids, way, files, lifetime, _copies(tool, store)) if way else {}
+    copies = getattr(FORMATS[tool], "COPIES", "images/").replace("{folder}", store.uri.rpartition("/")[2])
+    uris = _images(run, number, ids, way, files, lifetime, copies) if way else {}
     tasks = {
         id: Task(id, uris.get(id), run.name, number, order, shown=shown.get(id, {}))
         for order, id in enumerate(ids, start=1)
     }
     contents = {
-        f"{_folder_of(name)}{_with_round(file, number)}": data
-        for name, own in dealt.items()
-        for file, data in FORMATS[tool].write([tasks[id] for id in own], context).items()
+        f"{_folder_of(name)}{path.stem}-{number}{path.suffix}": data  # such as ann/manifest-2.csv
+        for name, share in dealt.items()
+        for file, data in FORMATS[tool].write([tasks[id] for id in share], context).items()
+        for path in [PurePosixPath(file)]
     }
     refuse_other_files(store, contents, f"opacc labels import {quote(run.uri)}")
-    if way == "copies":
-        _copy(files, uris.keys(), store)
+    if way == "copies" and (others := copy_examples(files, uris.keys(), store, "images/")):
+        what, first = counted(len(others), "image"), min(others).removeprefix("images/")
+        remedy = "send only those of this one, or write each round to its own folder"
+        log.warning("%s/images has %s from another round or run, such as %s: %s", store.uri, what, first, remedy)
     return LabellingTasks(
         run=run.uri,
         round=number,
@@ -147,12 +151,6 @@ def refuse_other_files(store: Store, contents: Mapping[str, bytes], importing: s
                 f"{uri} already exists with other content and was not replaced{filled}; write to another folder, or "
                 "move the file away"
             )
-
-
-def _with_round(file: str, number: int) -> str:
-    """Add the round to a file name: manifest-2.csv."""
-    path = PurePosixPath(file)
-    return f"{path.stem}-{number}{path.suffix}"
 
 
 def deal(ids: Sequence[str], annotators: Sequence[str], twice: frozenset[str]) -> dict[str, list[str]]:
@@ -198,7 +196,8 @@ def _way(run: Run, tool: FormatName, images: Way | None, context: Context) -> Wa
         return images or ("addresses" if "addresses" in ways and tool != "ground-truth" else None)
     if images not in (None, *ways):
         raise SpecError(f"--images {images} is not supported for {tool}: use {' or '.join(ways)}")
-    turned = _shown_otherwise(run)
+    index = run.read_index()
+    turned = index.turned if index and run.spec.pool.orientation == "ignore" else 0  # by browsers, and not by the model
     in_s3 = run.spec.pool.uri.startswith("s3://") and run.spec.pool.format == "images"
     if images == "links" and turned:
         log.warning(
@@ -207,18 +206,6 @@ def _way(run: Run, tool: FormatName, images: Way | None, context: Context) -> Wa
             counted(turned, "image"),
         )
     return images or next(way for way in ways if way != "links" or (in_s3 and not turned))
-
-
-def _shown_otherwise(run: Run) -> int:
-    """Return how many image files of the pool a browser turns, and the model did not."""
-    index = run.read_index()
-    return index.turned if index and run.spec.pool.orientation == "ignore" else 0
-
-
-def _copies(tool: FormatName, store: Store) -> str:
-    """Return the prefix of a copied image in a task."""
-    prefix: str = getattr(FORMATS[tool], "COPIES", "images/")
-    return prefix.replace("{folder}", store.uri.rpartition("/")[2])
 
 
 def _images(
@@ -234,19 +221,6 @@ def _images(
         pictures = {id: thumbnail(files.picture(id, THUMBNAIL)) for id in files.in_pool_order(ids)}
         return {id: f"data:{item.kind};base64,{b64encode(item.data).decode()}" for id, item in pictures.items()}
     return {id: copies + files.name_of_copy(id) for id in ids}
-
-
-def _copy(files: ExampleFiles, ids: Collection[str], store: Store) -> None:
-    """Write the files of examples to images/, and warn about other files there."""
-    others = copy_examples(files, ids, store, "images/")
-    if others:
-        log.warning(
-            "%s/images has %s from another round or run, such as %s: send only those of this one, or write each round "
-            "to its own folder",
-            store.uri,
-            counted(len(others), "image"),
-            min(others).removeprefix("images/"),
-        )
 
 
 def copy_examples(files: ExampleFiles, ids: Collection[str], store: Store, folder: str) -> set[str]:
