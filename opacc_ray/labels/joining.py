@@ -25,20 +25,8 @@ from functools import lru_cache
 from unicodedata import normalize
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels.label_rows import (
-    NUMBER,
-    Label,
-    canonical_number,
-    class_of,
-    counts_of,
-    few,
-    grade_of,
-    id_of_copy,
-    name_by_number,
-    quoted,
-    set_of,
-    value_of,
-)
+from opacc_ray.labels import label_rows
+from opacc_ray.labels.label_rows import Label, few, quoted
 from opacc_ray.spec import ModelSpec
 
 MISSING, TRUTH_VALUE, AS_NUMBER, DATE = "a missing value", "a truth value", "a number", "a date"
@@ -59,7 +47,7 @@ _RULES = tuple(
         (r"\d{1,2}[-/]\d{1,2}([-/]\d{2,4})?|\d{4}[-/]\d{1,2}([-/]\d{1,2})?|\d+:\d\d?(:\d\d?)?", "Excel", DATE),
         (rf"{_MONTH}[ ./-]?\d{{1,4}}|\d{{1,4}}[ ./-]?{_MONTH}([ ./-]?\d{{2,4}})?", "Excel", DATE),
         (r"\d{4}-\d\d-\d\d", "YAML", DATE),
-        (rf"(?!-?(0|[1-9]\d*)(\.\d*[1-9])?$){NUMBER.pattern}", "Excel pandas R YAML", AS_NUMBER),
+        (rf"(?!-?(0|[1-9]\d*)(\.\d*[1-9])?$){label_rows.NUMBER.pattern}", "Excel pandas R YAML", AS_NUMBER),
         (r"-?(\d\.?){16,}", "Excel", AS_NUMBER),  # it keeps 15 digits
     )
 )
@@ -153,7 +141,7 @@ def _by_form(names: Sequence[str], chosen: set[str], in_pool: InPool) -> dict[st
 def _forms(path: str, extensions: Sequence[str]) -> Iterator[list[str]]:
     """Yield groups of ids that a name may mean, the likelier ones first."""
     if "~" in path:
-        yield [id_of_copy(path)]
+        yield [label_rows.id_of_copy(path)]
     parts = path.split("/")
     for start in range(len(parts)):
         ending = "/".join(parts[start:])
@@ -463,15 +451,15 @@ def reading_by(
 
     def read(name: str, text: str) -> str:
         if model.task == "grade":
-            return grade_of(text, model, id=name)
+            return label_rows.grade_of(text, model, id=name)
         if model.task == "multilabel":
-            return set_of(text, model, id=name)
+            return label_rows.set_of(text, model, id=name)
         if model.counts is not None:
-            return counts_of(text, model.counts, id=name)
+            return label_rows.counts_of(text, model.counts, id=name)
         if model.task == "regression":
-            return canonical_number(value_of(text, id=name))
+            return label_rows.canonical_number(label_rows.value_of(text, id=name))
         if numbers_are_classes:
-            text = name_by_number(text, model.classes)
-        return model.name_of(class_of(text, model.classes, num_classes, id=name))
+            text = label_rows.name_by_number(text, model.classes)
+        return model.name_of(label_rows.class_of(text, model.classes, num_classes, id=name))
 
     return read

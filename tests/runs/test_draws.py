@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from audited_run import label, write_features, write_pool
 from golden_run import drawn_file, replace_drawn
+from tables import parquet
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import DataError, LabelError, OpaccError
@@ -24,8 +25,9 @@ from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.page.desk import LabelQueue
 from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.lake.store import PATIENCE, Entries
-from opacc_ray.lake.store_uris import join
+from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
 
 
 @pytest.fixture
@@ -213,3 +215,20 @@ def test_file_of_labels_that_is_not_the_one_of_its_name_is_refused(run: Run) -> 
     path.write_bytes(path.read_bytes().replace(b"cat", b"dog"))
     with pytest.raises(DataError, match=rf"{path.name} was changed since it was imported"):
         accuracy.estimate(run)
+
+
+def test_what_lies_beside_the_pool_is_named_in_the_header(tmp_path: Path) -> None:
+    pool = open_store(str(tmp_path / "pool"))
+    pool.write("rows.parquet", parquet(pa.table({"prediction": [0, 1, 0], "confidence": [0.9, 0.8, 0.7]})))
+    for name in ("README.md", "notes.md", "truth.csv"):
+        pool.write(name, b"x")
+    columns = {"prediction": "prediction", "confidence": "confidence"}
+    content = {
+        "name": "beside",
+        "pool": {"uri": str(tmp_path / "pool"), "format": "features", "columns": columns},
+        "sample": {"method": "srs", "budget": 2},
+        "output": str(tmp_path / "audits"),
+    }
+    run = verbs.first_round(parse_spec(content, "spec"))
+    found = {item.kind: (item.num_files, item.first) for item in Run.open(run.uri).header.pool.ignored}
+    assert found == {".md": (2, ["README.md", "notes.md"]), "CSV or JSON lines": (1, ["truth.csv"])}

@@ -13,17 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.label_rows import (
-    COLUMNS,
-    RESERVED,
-    Context,
-    Label,
-    LabelFile,
-    Task,
-    label_of,
-    quoted,
-    text_of_counts,
-)
+from opacc_ray.labels import label_rows
+from opacc_ray.labels.label_rows import COLUMNS, Context, Label, LabelFile, Task, quoted
 
 IMAGES = ("addresses", "links", "copies")
 
@@ -51,7 +42,7 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
 
 def _title(name: str, counts: Sequence[str]) -> str:
     """Return the header of a shown column, which is not one of ours."""
-    return f"shown: {name}" if name.strip().lower() in RESERVED.union(COLUMNS, counts) else name
+    return f"shown: {name}" if name.strip().lower() in label_rows.RESERVED.union(COLUMNS, counts) else name
 
 
 def _cut(text: str) -> str:
@@ -91,8 +82,8 @@ def parse(file: LabelFile) -> Iterator[Label]:
         fields = {name: from_spreadsheet(cells[i]) for name, i in columns if i < len(cells)}
         if counts and not fields.get("label", "").strip():
             own = {name: cells[i] if (i := header.index(name)) < len(cells) else "" for name in counts}
-            fields["label"] = text_of_counts(own, place)
-        yield label_of(fields, place)
+            fields["label"] = label_rows.text_of_counts(own, place)
+        yield label_rows.label_of(fields, place)
 
 
 class CsvError(LabelError):

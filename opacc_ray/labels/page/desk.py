@@ -382,15 +382,6 @@ PAUSE = timedelta(minutes=5)  # between two answers, above which somebody was aw
 TITLE = 60  # characters of a row in the list of last answers
 
 
-class Person(NamedTuple):
-    """What somebody answered on the page."""
-
-    name: str
-    answers: int
-    today: int  # of these, in the last 24 hours
-    seconds: float | None  # median time per answer, without pauses; None if unknown
-
-
 class Desk:
     """Answers requests about one run; all methods may be called by several threads."""
 
@@ -557,12 +548,12 @@ class Desk:
                     times[row.annotator].append(time)
         people = [_person(name, len(ids), times[name]) for name, ids in sorted(answers.items())]
         progress = self.queue.progress("")
-        pace = [person.seconds for person in people if person.seconds is not None]
-        active = max(1, sum(person.today > 0 for person in people))
+        pace = [person["seconds"] for person in people if person["seconds"] is not None]
+        active = max(1, sum(person["today"] > 0 for person in people))
         left = (progress.total - progress.done) * statistics.median(pace) / active if pace else None
         agreement = measure_agreement(self.run)
         return {
-            "people": [person._asdict() for person in people],
+            "people": people,
             "done": progress.done,
             "total": progress.total,
             "different": self.queue.num_different(),
@@ -572,9 +563,10 @@ class Desk:
         }
 
 
-def _person(name: str, num: int, times: list[datetime]) -> Person:
-    ordered = sorted(times)
+def _person(name: str, num: int, times: list[datetime]) -> dict[str, Any]:
+    """Return somebody's answers, those of the last 24 hours, and the median seconds per answer, without pauses."""
+    ordered, since = sorted(times), datetime.now(UTC) - timedelta(days=1)
     steps = [later - earlier for earlier, later in pairwise(ordered)]
     spent = [step.total_seconds() for step in steps if timedelta() < step < PAUSE]
-    since = datetime.now(UTC) - timedelta(days=1)
-    return Person(name, num, sum(time > since for time in times), statistics.median(spent) if spent else None)
+    pace = statistics.median(spent) if spent else None
+    return {"name": name, "answers": num, "today": sum(time > since for time in times), "seconds": pace}

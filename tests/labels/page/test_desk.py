@@ -1,6 +1,7 @@
-"""The page as a service: guide, last answers, an inbox of several runs, an address per person, and who did what."""
+"""The page as a service: guide, last answers, an inbox of several runs, an address per person, and Markdown."""
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labels.label_log import adopt_rules, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.desk import Desk, UnsureError
+from opacc_ray.labels.page.desk import TAGS, Desk, Element, UnsureError, tree
 from opacc_ray.labels.page.serve import WaitingRuns, _token_of, holds_runs
 from opacc_ray.labels.page.web_app import Access, WebApp
 from opacc_ray.lake.store_uris import open_store
@@ -229,3 +230,62 @@ def test_behind_a_proxy_the_name_is_that_of_who_signed_in(tmp_path: Path) -> Non
     assert page.get("setup", headers=signed).json()["annotator"] == "ann@example.org"
     page.post("answer", json={"annotator": "eve", "number": 0, "label": "ham"}, headers=signed)
     assert {row.annotator for row in read_log(desk.run).labels()} == {"ann@example.org"}
+
+
+def elements(parts: list[Element]) -> list[str]:
+    return [tag for part in parts if isinstance(part, list) for tag in (part[0], *elements(part[2:]))]
+
+
+def text_of(parts: list[Element]) -> str:
+    return "".join(part if isinstance(part, str) else text_of(part[2:]) for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("**bold** and *thin*", [["p", {}, ["strong", {}, "bold"], " and ", ["em", {}, "thin"]]]),
+        ("one\ntwo", [["p", {}, "one", ["br", {}], "two"]]),
+        ("# Title", [["h3", {}, "Title"]]),
+        ("3. c\n4. d", [["ol", {"start": 3}, ["li", {}, "c"], ["li", {}, "d"]]]),
+        ("- a\n  - b", [["ul", {}, ["li", {}, "a", ["ul", {}, ["li", {}, "b"]]]]]),
+        ("```python\nx = '<b>'\n```", [["pre", {}, "x = '<b>'\n"]]),
+        ("2 * 3 * 4 and snake_case_name", [["p", {}, "2 * 3 * 4 and snake_case_name"]]),
+        ("", []),
+    ],
+)
+def test_a_text_becomes_what_a_chat_shows(text: str, shown: list[Element]) -> None:
+    assert tree(text, below=2, breaks=True) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "a <b onclick=alert(1)>b</b>",
+        "[a](javascript:alert(1))",
+        "[a](https://example.org)",
+        "![a](https://example.org/track.png)",
+        "<https://example.org>",
+        "[a]\n\n[a]: https://example.org",
+    ],
+)
+def test_html_links_and_images_stay_the_text_that_they_are(text: str) -> None:
+    found = tree(text, below=2)
+    assert set(elements(found)) <= {"p"}
+    assert text_of(found) == text.replace("\n\n", "")
+
+
+@pytest.mark.parametrize("text", ["> " * 50 + "x", "- " * 50 + "x\n\nafter", "1. " * 9 + "x", "> - " * 5 + "**x**"])
+def test_no_text_is_lost_however_deep_it_is(text: str) -> None:
+    found = tree(text, below=2)
+    assert "x" in text_of(found)
+    assert "after" not in text or "after" in text_of(found)
+
+
+def test_nothing_but_known_tags_and_numbers_of_lists_reaches_the_browser() -> None:
+    text = "*" * 1000 + "[" * 1000 + "\n\n1. a\n\n   b\n\n---\n`c` ~~d~~ &lt;e&gt; \\*f\\*"
+    found = tree(text, below=2)
+    assert set(elements(found)) <= TAGS
+    assert json.loads(json.dumps(found)) == found
+    assert text_of(found).endswith("c d <e> *f*")

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import queue
 import re
 import shutil
@@ -21,6 +20,7 @@ import pytest
 from labelled_pages import CLASSES, run_to_label, served_here
 from logged import read_labels
 
+from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.page.desk import LabelQueue
@@ -176,28 +176,26 @@ def test_a_form_of_another_site_is_refused(site: Site) -> None:
         assert site.send("POST", f"/{site.token}/answer", body, kind)[0] == 400
 
 
-@pytest.mark.parametrize("content", [b"no picture", None])
-def test_errors_are_logged_and_the_page_gets_no_id_or_path(tmp_path: Path, content: bytes | None) -> None:
-    run = run_to_label(str(tmp_path), 1, CLASSES)
-    [id] = run.read_selection(1).ids
-    if content is None:
-        (tmp_path / "pool" / id).unlink()
-    else:
-        (tmp_path / "pool" / id).write_bytes(content)
+def test_errors_are_logged_and_the_page_gets_no_id_or_path(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 2, CLASSES)
+    damaged, lost = ids = run.read_selection(1).ids
+    (tmp_path / "pool" / damaged).write_bytes(b"no picture")
+    (tmp_path / "pool" / lost).unlink()
     command = [sys.executable, "-m", "opacc_ray", "label", run.uri, "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     site = Site(run, process.stderr.readline().split()[-1])
-    told = [site.get(name)[1].decode() for name in ("image/0", "image/0", "image/0/whole")]
-    told.append(site.post("answer", annotator="eve", number=0, label="cow")[1]["error"])
+    told = [site.get(f"image/{name}")[1].decode() for name in ("0", "0", "0/whole", "1", "1", "1/whole")]
+    refused = site.post("answer", annotator="eve", number=0, label="cow")[1]["error"]
     shutil.move(f"{run.uri}/rounds", f"{run.uri}/lost")
     (Path(run.uri) / "labels").write_bytes(b"")
-    told.append(site.post("answer", annotator="eve", number=0, label="cat")[1]["error"])
+    answers = [site.post("answer", annotator="eve", number=number, label="cat")[1] for number in (0, 1)]
+    told += [refused, answers[1]["error"]]  # after the last answer the run is read again
     process.send_signal(signal.SIGINT)
     logged = process.communicate(timeout=60)[1]
-    assert told[3].startswith("'cow', which is none of the 3 classes")
-    assert not [text for text in told if id in text or str(tmp_path) in text]
-    assert logged.count(id) == 1
+    assert refused.startswith("'cow', which is none of the 3 classes")
+    assert not [text for text in told for name in (*ids, str(tmp_path)) if name in text]
+    assert [logged.count(id) for id in ids] == [1, 1]
 
 
 def test_the_annotator_of_the_command_is_the_only_one(tmp_path: Path) -> None:
@@ -213,23 +211,22 @@ def test_the_annotator_of_the_command_is_the_only_one(tmp_path: Path) -> None:
     assert (only.truth, only.unsure) == (("cat",), (run.read_selection(1).ids[1],))
 
 
-def told(*options: str, **environment: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "opacc_ray", "label", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
-    return done.returncode, done.stderr
-
-
-def test_what_cannot_be_served_is_refused_in_one_sentence(site: Site, tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_refused_in_one_sentence(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        code, said = told(site.run.uri, "--port", port)
-        assert (code, said.count("\n")) == (2, 1)
+        assert main(["label", site.run.uri, "--port", port]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
         assert f"127.0.0.1:{port} cannot be used (Address already in use): give another" in said
-    code, said = told(site.run.uri, "--port", "0", OPACC_LABEL_TOKEN="short")
-    assert (code, said) == (2, "opacc: OPACC_LABEL_TOKEN must be at least 16 random letters, digits, '-' and '_'\n")  # fmt: skip  # noqa: E501
-    assert told(str(tmp_path))[0] == 5
+    monkeypatch.setenv("OPACC_LABEL_TOKEN", "short")
+    assert main(["label", site.run.uri, "--port", "0"]) == 2
+    said = "opacc: OPACC_LABEL_TOKEN must be at least 16 random letters, digits, '-' and '_'\n"
+    assert capsys.readouterr().err == said
+    assert main(["label", str(tmp_path)]) == 5
 
 
 @pytest.mark.parametrize("serving", [False, True])

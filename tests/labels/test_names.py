@@ -1,19 +1,44 @@
-"""The names that tools and people give to examples: one rule, whatever the format, and no guess."""
+"""The names that tools and people give to examples and classes: one rule, whatever the format, and no guess."""
 
+import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+from awkward_ids import random_ids
 from written_run import CLASSES, PREDICTION, write_run
 
 from opacc_ray.audit import verbs
-from opacc_ray.errors import LabelError
+from opacc_ray.cli.main import main
+from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels import label_actions
-from opacc_ray.labels.joining import ids_of_names
-from opacc_ray.labels.label_rows import name_of_copy
+from opacc_ray.labels.joining import AS_NUMBER, DATE, emptied, ids_of_names, warnings_about
+from opacc_ray.labels.label_rows import find_class, id_of_copy, name_of_copy
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.runs.run import Run
+
+IDS = [
+    id for id in [*random_ids(3000, seed=2), "../../etc/passwd", "..", "~", "~2F", "a~.png", "C:\\x"] if len(id) < 70
+]
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_the_id_comes_back(is_made: bool) -> None:
+    assert [id_of_copy(name_of_copy(id, is_made=is_made)) for id in IDS] == IDS
+
+
+def test_no_name_leaves_its_folder_or_is_hidden() -> None:
+    for id in IDS:
+        assert re.fullmatch(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*", name_of_copy(id) or "x"), id
+
+
+def test_an_id_that_is_no_name_is_refused() -> None:
+    with pytest.raises(DataError, match="is too long for a file name"):
+        name_of_copy("é" * 100)
+
 
 ROUND = ["a/frame.1.jpeg", "a/frame.2.jpeg", "b/frame.2.jpeg", "c/d/x.png", "top.png", "a b.c"]
 POOL = {*ROUND, "c/top.png", "b/frame.1.jpeg", "cam2/7.jpg"}
@@ -154,3 +179,62 @@ def test_columns_that_may_be_something_else_are_no_labels(header: str, tmp_path:
     verbs.select(run, "srs", 20, {})
     with pytest.raises(LabelError, match="start it with a header with the columns id and label"):
         label_actions.import_labels(run, "back.csv", f"{header}\n1,cat,3\n".encode())
+
+
+def test_pandas_loses_the_names_that_are_said_to_be_lost_and_no_others() -> None:
+    pandas = pytest.importorskip("pandas")
+    from pandas._libs.parsers import STR_NA_VALUES
+
+    names = sorted({*STR_NA_VALUES, "na", "none", "nil", "NO", "TRUE", "MAR1", "n/A", "unknown", "NAN"} - {""})
+    read = pandas.read_csv(io.StringIO("label,kept\n" + "".join(f"{name},x\n" for name in names)))
+    lost = [name for name, is_lost in zip(names, read["label"].isna(), strict=True) if is_lost]
+    assert [name for name in names if emptied([name])] == lost
+
+
+def test_each_class_that_does_not_survive_a_table_is_warned_of() -> None:
+    [lost, dates, numbers] = warnings_about(["cat", "NA", "null", "MAR1", "1E5", "True", "no"])
+    assert "'NA', 'null'" in lost
+    assert DATE in dates
+    assert "'MAR1'" in dates
+    assert AS_NUMBER in numbers
+    assert "'1E5'" in numbers
+    assert warnings_about(["True", "False", "yes", "no", "0", "1"]) == []
+
+
+def test_a_truth_value_is_read_in_any_case_unless_another_class_differs_by_case() -> None:
+    assert [find_class(text, ["False", "True"]) for text in ("TRUE", "true", "FALSE")] == [1, 1, 0]
+    assert find_class("TRUE", ["True", "true"]) is None
+    assert find_class("true", ["True", "true"]) == 1
+    assert find_class("CAT", ["cat", "dog"]) is None
+
+
+def test_labels_that_pandas_drops_are_counted_and_never_missing_at_random_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    truth = {f"i{n}": str(draw.choice(["NA", "US", "DK"])) for n in range(300)}
+    rows = "".join(f"{id},{name},{draw.uniform(0.5, 1):.3f}\n" for id, name in truth.items())
+    Path("states.csv").write_text(f"id,prediction,confidence\n{rows}")
+    assert main(["run", "states.csv", "--budget", "40"]) == 0
+    assert "pandas loses those of the class 'NA'" in "".join(capsys.readouterr())
+    [run] = map(str, Path("audits").glob("states-*/"))
+    assert main(["manifest", run, "--to", "csv", "--out", "tasks"]) == 0
+    assert "pandas loses those of the class 'NA'" in capsys.readouterr().err
+    table = pandas.read_csv("tasks/manifest-1.csv")
+    table["label"] = table["id"].map(truth)
+    table.to_csv("filled.csv", index=False)
+    pandas.read_csv("filled.csv").to_csv("back.csv", index=False)
+    lost = [truth[id] for id in table["id"]].count("NA")
+    assert main(["labels", "import", run, "back.csv", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["blank"], document["labels"]) == (lost, 40 - lost)
+    assert document["notes"][0].startswith(f"{lost} rows have empty labels, which may be the class 'NA'")
+    assert main(["estimate", run, "--partial", "--json"]) == 0
+    assert f"{lost} of 40 labels" in (reason := json.loads(capsys.readouterr().out)["reason"])
+    assert "may be the class 'NA'" in reason
+    assert main(["labels", "import", run, "filled.csv", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == []
+    assert main(["estimate", run, "--json"]) == 0
+    assert "at random" not in json.loads(capsys.readouterr().out)["reason"]
