@@ -104,6 +104,24 @@ def stored(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return home, first, features_of(first)
 
 
+@pytest.fixture(scope="module")
+def surprised(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """An output with one run that compares with a reference, kept a second time; and the URI of the run."""
+    home = tmp_path_factory.mktemp("surprised")
+    run, _ = run_spec(content(lake, home, sample=SURPRISED))
+    shutil.copytree(home / "audits", home / "kept")
+    return home, run.uri
+
+
+@pytest.fixture
+def surprised_run(surprised: tuple[Path, str]) -> Run:
+    """The run of `surprised` as it was made, in its place."""
+    home, uri = surprised
+    shutil.rmtree(home / "audits", ignore_errors=True)
+    shutil.copytree(home / "kept", home / "audits")
+    return Run.open(uri)
+
+
 @pytest.mark.parametrize("kind", OTHERS)
 def test_run_that_differs_in_nothing_that_decides_features_reuses_them(
     kind: str, stored: tuple[Path, Run, dict[str, bytes]], lake: Path, monkeypatch: pytest.MonkeyPatch
@@ -170,10 +188,9 @@ def test_model_without_weights_keeps_its_features_to_its_run(spec: Any, tmp_path
     assert features_of(run) == features_of(other)
 
 
-def test_output_that_is_copied_still_works(spec: Any, tmp_path: Path) -> None:
-    run, _ = run_spec(spec(sample=SURPRISED))
-    shutil.move(tmp_path / "audits", tmp_path / "elsewhere")
-    moved = Run.open(str(tmp_path / "elsewhere" / run.name))
+def test_output_that_is_copied_still_works(surprised_run: Run, tmp_path: Path) -> None:
+    shutil.move(Path(surprised_run.uri).parent, tmp_path / "elsewhere")
+    moved = Run.open(str(tmp_path / "elsewhere" / surprised_run.name))
     assert len(verbs.select(moved, "deepest", 9, {"auxiliary": "dsa"})) == 9
     assert [fault for fault in verify(moved.uri).faults if "reference" not in fault.file] == []
 
@@ -299,15 +316,17 @@ def flip(path: Path) -> None:
 @pytest.mark.parametrize(
     "file", ["part-000001.parquet", "index.json", "dsa-*/part-000002.parquet", "dsa-*/index.json", "set.json"]
 )
-def test_damage_of_a_set_is_named_and_fixed_by_any_run_of_it(file: str, damage: Any, spec: Any) -> None:
-    first, _ = run_spec(spec(sample=SURPRISED))
+def test_damage_of_a_set_is_named_and_fixed_by_any_run_of_it(
+    file: str, damage: Any, surprised_run: Run, lake: Path
+) -> None:
+    first = surprised_run
     before = features_of(first)
     [path] = Path(first.features.uri).glob(file)
     damage(path)
     assert any(
         str(path.name) in fault.problem or str(path.parent) in fault.problem for fault in verify(first.uri).faults
     )
-    second, _ = run_spec(spec(sample=SURPRISED, seed=4))
+    second, _ = run_spec(content(lake, Path(first.uri).parents[1], sample=SURPRISED, seed=4))
     assert features_of(second) == before
     assert verify(first.uri).faults == verify(second.uri).faults == []
 
