@@ -326,7 +326,7 @@ class Audit:
         """
         from opacc_ray.labels.label_log import read_log
         from opacc_ray.labels.labelled_rounds import read_rounds
-        from opacc_ray.labels.shown_rows import read_shown
+        from opacc_ray.labels.shown_examples import read_shown
 
         run, needed = self.record, dict[str, NeededLabel]()
         shown = read_shown(run, map(run.read_chosen, run.rounds()), read_log(run).show)

@@ -29,7 +29,7 @@ from opacc_ray.extract.shards import find_repeated, hashes_of
 from opacc_ray.extract.table_columns import try_slices
 from opacc_ray.extract.trial import SECONDS, Pace, measure_pace
 from opacc_ray.extract.user_code import call
-from opacc_ray.labels.shown_rows import try_shown
+from opacc_ray.labels.shown_examples import try_shown
 from opacc_ray.lake.examples import Columns, Plan, ids_of
 from opacc_ray.lake.formats import has_rows, webdataset
 from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES

@@ -60,7 +60,7 @@ def until_options(half_width: float, metric: str = ACCURACY, by: str | None = No
 
 def has_page(run: Run) -> bool:
     """Return whether the labelling page can show the examples of a run: pictures, answers or columns of rows."""
-    from opacc_ray.labels.example_files import may_have_pictures  # decoders, which few commands need
+    from opacc_ray.labels.shown_examples import may_have_pictures  # decoders, which few commands need
 
     return bool(run.spec.pool.columns.answer or read_log(run).show) or may_have_pictures(run)
 

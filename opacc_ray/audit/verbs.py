@@ -39,7 +39,7 @@ from opacc_ray.labels.labelled_rounds import (
     read_rounds,
     refuse_empty_strata,
 )
-from opacc_ray.labels.shown_rows import read_shown, try_shown
+from opacc_ray.labels.shown_examples import read_shown, try_shown
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.commit_log import Commit, Happening

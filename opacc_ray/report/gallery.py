@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, SpecError
-from opacc_ray.labels import example_files
-from opacc_ray.labels.example_files import ExampleFiles, may_have_pictures, render_array
+from opacc_ray.labels import shown_examples
+from opacc_ray.labels.shown_examples import ExampleFiles, may_have_pictures, render_array
 from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import read_chosen
 from opacc_ray.lake.store import Entry, Store, in_order
@@ -144,6 +144,6 @@ def draw(array: NDArray[Any]) -> Picture | str:
     return _inline(made)
 
 
-def _inline(made: example_files.Picture) -> Picture:
+def _inline(made: shown_examples.Picture) -> Picture:
     data = base64.b64encode(made.data).decode()
     return Picture(f"data:{made.kind};base64,{data}", made.width, made.height)

@@ -22,7 +22,7 @@ from opacc_ray.estimation.sequential import confidence_sequence
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import NUMBER
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, weights_of
-from opacc_ray.labels.shown_rows import Shown, read_shown
+from opacc_ray.labels.shown_examples import Shown, read_shown
 from opacc_ray.lake.store import write_files
 from opacc_ray.metrics.metric import ACCURACY, Metric
 from opacc_ray.report import decision, facts

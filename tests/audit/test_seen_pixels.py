@@ -20,8 +20,8 @@ from opacc_ray.audit.status import status
 from opacc_ray.errors import OpaccError
 from opacc_ray.extensions.labelling.fiftyone_export import export_labels
 from opacc_ray.extensions.labelling.labelling_tasks import write_tasks
-from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.labels.shown_examples import ExampleFiles
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.gallery import pictures_of
 from opacc_ray.report.run_report import gather

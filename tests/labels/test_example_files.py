@@ -15,7 +15,9 @@ from stored_run import store_run
 from opacc_ray.audit import verbs
 from opacc_ray.errors import DataError
 from opacc_ray.extract.shards import FeatureShard
-from opacc_ray.labels.example_files import (
+from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.labels.page.desk import Desk
+from opacc_ray.labels.shown_examples import (
     THUMBNAIL,
     THUMBNAIL_BYTES,
     ExampleFiles,
@@ -24,8 +26,6 @@ from opacc_ray.labels.example_files import (
     render_array,
     thumbnail,
 )
-from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.labels.page.desk import Desk
 from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
 from opacc_ray.runs.run import Run
@@ -184,7 +184,7 @@ def test_a_shard_is_read_once_for_all_its_rows(tmp_path: Path, monkeypatch: pyte
     run = run_over(tmp_path, write_parquet(tmp_path / "pool"))
     files, read = ExampleFiles(run, [1]), []
     monkeypatch.setattr(
-        "opacc_ray.labels.example_files.read_chosen",
+        "opacc_ray.labels.shown_examples.read_chosen",
         lambda *asked: read.append(asked[2].number) or read_chosen(*asked),
     )
     index = run.read_index()

@@ -17,9 +17,8 @@ from opacc_ray.audit import verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.labelling.labelling_tasks import write_tasks
-from opacc_ray.labels.example_files import ExampleFiles, has_pictures
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.labels.shown_rows import _texts, long_columns, rows_to_show
+from opacc_ray.labels.shown_examples import ExampleFiles, _texts, has_pictures, long_columns, rows_to_show
 from opacc_ray.lake.store_uris import open_store
 
 SHOW = ["subject", "text", "age", "score"]

@@ -14,11 +14,10 @@ from typing import Any
 
 from opacc_ray.errors import LabelError
 from opacc_ray.extensions.labelling.labelling_tasks import copy_examples, refuse_other_files
-from opacc_ray.labels.example_files import ExampleFiles, has_pictures
 from opacc_ray.labels.label_actions import ExportedLabels
 from opacc_ray.labels.label_rows import Context
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_known, weights_of
-from opacc_ray.labels.shown_rows import context_of
+from opacc_ray.labels.shown_examples import ExampleFiles, context_of, has_pictures
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store

@@ -13,12 +13,19 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import LabelError, SpecError, counted
-from opacc_ray.labels.example_files import THUMBNAIL, ExampleFiles, thumbnail
 from opacc_ray.labels.formats import FORMATS, link_to
 from opacc_ray.labels.joining import warnings_about
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import Context, FormatName, Task, Way
-from opacc_ray.labels.shown_rows import doubled, refuse_invisible, rows_to_show, waiting_ids
+from opacc_ray.labels.shown_examples import (
+    THUMBNAIL,
+    ExampleFiles,
+    doubled,
+    refuse_invisible,
+    rows_to_show,
+    thumbnail,
+    waiting_ids,
+)
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.estimate_documents import ChangedObjects

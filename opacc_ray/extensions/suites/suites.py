@@ -27,10 +27,10 @@ from pydantic import Field
 from opacc_ray.documents import Document, Part, SealedDocument, format_field
 from opacc_ray.errors import DataError, LabelError, SpecError, counted
 from opacc_ray.extract.inference import run_here
-from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.labels.joining import reading_by
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import read_known
+from opacc_ray.labels.shown_examples import ExampleFiles
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.formats.features import read_file
 from opacc_ray.lake.store_uris import Store, open_store

@@ -25,13 +25,21 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.labels.example_files import ExampleFiles, Picture, render
 from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.joining import time_of
 from opacc_ray.labels.label_log import LabelAction, Score, log_action, read_log
 from opacc_ray.labels.label_rows import THOUSANDS, Context, as_shown, is_cant_tell, quoted
 from opacc_ray.labels.labelled_rounds import canonical_form, measure_agreement
-from opacc_ray.labels.shown_rows import ANSWERS, doubled, refuse_invisible, rows_to_show, waiting_ids
+from opacc_ray.labels.shown_examples import (
+    ANSWERS,
+    ExampleFiles,
+    Picture,
+    doubled,
+    refuse_invisible,
+    render,
+    rows_to_show,
+    waiting_ids,
+)
 from opacc_ray.lake.store_uris import read_uri
 from opacc_ray.packages import require
 from opacc_ray.runs.commit_log import name_of_labels

@@ -43,9 +43,9 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from opacc_ray.errors import DataError, LabelError, OpaccError, StorageError
-from opacc_ray.labels.example_files import Picture
 from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.page.desk import Desk, TakenError, UnsureError
+from opacc_ray.labels.shown_examples import Picture
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from opacc_ray.extensions.labelling.labelling_tasks import deal, refuse_blind, w
 from opacc_ray.labels.formats import FORMATS, parse
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_rows import Context, LabelFile
-from opacc_ray.labels.shown_rows import doubled
+from opacc_ray.labels.shown_examples import doubled
 from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs.run import Run
 
