@@ -55,8 +55,11 @@ LEARNING_SHARE, LEARNING_GROWTH = 0.6, (1.3, 3.0)
 CLOSE, MARGIN = 1.8, 0.05
 """The last round follows if the forecast is below this multiple of the labels so far, with this margin."""
 
-ROOT_LAW, USUAL_RATE, PRIOR_WEIGHT = 0.5, 0.6, 0.6
-"""β of simple random samples, β₀ with many failures, and λ."""
+ROOT_LAW, USUAL_RATE, PRIOR_WEIGHT, RATES = 0.5, 0.6, 0.6, (0.3, 1.2)
+"""β of simple random samples, β₀ with many failures, λ, and the least and largest β: few rounds may say anything."""
+
+GAMBLERS = 24
+"""Shares of the capital that are bet at once: more hardly narrow a confidence sequence."""
 
 SENSIBLE_SHARE, SENSIBLE_PRICE = 0.5, 1.5
 """Share of the pool, and multiple of a simple random sample, above which a goal causes advice."""

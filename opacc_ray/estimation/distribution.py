@@ -57,7 +57,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,35 +65,6 @@ from numpy.typing import NDArray
 from opacc_ray.estimation import constants, intervals
 
 Array = NDArray[np.float64]
-
-
-class Mean(Protocol):
-    """The mean of a variable in [0, 1] over a part of the pool, and its interval at any level."""
-
-    @property
-    def value(self) -> float:
-        """The estimate; unbiased ones may be outside of [0, 1]."""
-
-    @property
-    def size(self) -> float:
-        """Examples of the part."""
-
-    @property
-    def num(self) -> int:
-        """Labels in the part."""
-
-    @property
-    def events(self) -> float:
-        """Their sum of the variable."""
-
-    def interval(self, level: float) -> intervals.Interval:
-        """Return both ends at a confidence level."""
-
-    def stated(self, by_median: bool = False) -> float:
-        """Return the value to state, which may combine the estimate with what predictions alone say."""
-
-    def quantiles(self) -> Array:
-        """Return equally likely quantiles (POINTS,) that represent the distribution, in order."""
 
 
 class Law(ABC):
@@ -455,3 +426,7 @@ class PredictedTotal(NamedTuple):
         share = (self.expected + 0.5) / (self.expected + 0.5 + self.unseen)
         found: Array = nbinom.ppf(chances, self.met + chances, share)
         return np.minimum((self.events + found) / self.size, 1.0)
+
+
+Mean = Total | PredictedTotal
+"""The mean of a variable in [0, 1] over a part of the pool: its value, and its interval at any level."""

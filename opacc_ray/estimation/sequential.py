@@ -138,13 +138,13 @@ def forecast(analyses: Sequence[InterimAnalysis], goal: float, pool_size: int) -
 
 
 def shrinkage_rate(analyses: Sequence[InterimAnalysis], pool_size: int) -> float:
-    """Return β of this run, between 0.3 and 1.2."""
+    """Return β of this run."""
     usual = constants.USUAL_RATE + 0.5 / (1 + analyses[-1].met)
     remaining = np.log([_remaining(item.labels, pool_size) for item in analyses])  # (k,) log x
     width = np.log([max(item.half_width, 1e-12) for item in analyses])  # (k,) log h
     step, shrunk = np.diff(remaining), np.diff(width)  # (k - 1,)
     rate = (constants.PRIOR_WEIGHT * usual + step @ shrunk) / (constants.PRIOR_WEIGHT + step @ step)
-    return float(np.clip(rate, 0.3, 1.2))
+    return float(np.clip(rate, *constants.RATES))
 
 
 def labels_for(goal: float, labels: int, half_width: float, pool_size: int, rate: float = constants.ROOT_LAW) -> float:
@@ -198,7 +198,7 @@ def _remaining(labels: int, pool_size: int) -> float:
 BETTING = "betting confidence sequence"
 SPENDING = "confidence sequence over rounds"
 
-_STAKES = ((np.arange(24) + 0.5) / 24) ** 2
+_STAKES = ((np.arange(constants.GAMBLERS) + 0.5) / constants.GAMBLERS) ** 2
 """c of each gambler; small ones are frequent, because they win if each label contains little information."""
 
 

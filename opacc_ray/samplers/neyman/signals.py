@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
+from opacc_ray.neurons.sections import part_bounds
 from opacc_ray.parts.view import Compact, View, compacted, is_coded, view_of
 from opacc_ray.pool import Pool
 
@@ -65,7 +66,7 @@ def axes_of(view: View, num: int) -> Axes:
 
 
 def _find_axes(view: View, num: int) -> Axes:
-    bounds = view.map(part_bounds)
+    bounds = view.map(part_bounds, "hidden")
     low = np.min([low for low, _ in bounds], axis=0).astype(np.float64)
     high = np.max([high for _, high in bounds], axis=0).astype(np.float64)
     _check_finite(low, high)
@@ -77,17 +78,6 @@ def _find_axes(view: View, num: int) -> Axes:
     first = np.argsort(-variance)[:num]
     first = first[variance[first] > 1e-9 * max(float(variance.max()), 1e-300)]
     return Axes(low, width, _as_whole(axes[:, first] * unit[:, None]))
-
-
-def project_all(other: Pool, axes: Axes) -> Array:
-    """Return the projections (k, d) of other examples; raises DataError if their layer differs, or is not finite."""
-    low, high = part_bounds(other)
-    if len(low) != len(axes.whole):
-        raise DataError(
-            f"hidden has {len(low)} neurons, and the pool's {len(axes.whole)}; extract both from the same layer"
-        )
-    _check_finite(low, high)
-    return part_project(other, axes)
 
 
 def _check_finite(low: NDArray[np.floating], high: NDArray[np.floating]) -> None:
@@ -103,11 +93,6 @@ def _as_whole(axes: Array) -> Array:
         return axes
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)  # (1, d)
     return np.rint(axes / largest * _GRAIN)
-
-
-def part_bounds(part: Pool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    assert part.hidden is not None
-    return part.hidden.min(axis=0), part.hidden.max(axis=0)  # a NaN survives both
 
 
 def part_moments(part: Pool, low: Array, width: Array) -> Array:
@@ -416,8 +401,14 @@ def find_projection(view: View, num: int) -> Projection:
 
 def project_others(view: View, num: int, other: Pool) -> Array:
     """Return the coordinates (k, d) of other examples; raises DataError if their layer differs, or is not finite."""
-    projection = find_projection(view, num)
-    return (project_all(other, axes_of(view, num)) - projection.mean) / projection.deviation
+    projection, axes = find_projection(view, num), axes_of(view, num)
+    low, high = part_bounds(other, "hidden")
+    if len(low) != len(axes.whole):
+        raise DataError(
+            f"hidden has {len(low)} neurons, and the pool's {len(axes.whole)}; extract both from the same layer"
+        )
+    _check_finite(low, high)
+    return (part_project(other, axes) - projection.mean) / projection.deviation
 
 
 def _whole_numbers(view: View, num: int) -> list[_Whole]:
