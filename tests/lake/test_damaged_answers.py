@@ -39,18 +39,15 @@ def store(bucket: str, proxy: DamagingProxy, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("listed", [True, False])
-def test_damage_on_the_way_is_asked_for_again(store: Store, proxy: DamagingProxy, damage: str, listed: bool) -> None:
+def test_damage_is_asked_for_again_and_an_error_of_storage_if_it_stays(
+    store: Store, proxy: DamagingProxy, damage: str
+) -> None:
     [entry, _] = store.list()
-    proxy.damage, proxy.times = DAMAGES[damage], 2
-    assert (store.read_entry(entry) if listed else store.read("a")) == CONTENT
-    assert proxy.times == 0
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_that_stays_is_an_error_of_storage(store: Store, proxy: DamagingProxy, damage: str) -> None:
-    [entry, _] = store.list()
-    proxy.damage, proxy.times = DAMAGES[damage], -1
+    for read in (lambda: store.read_entry(entry), lambda: store.read("a")):
+        proxy.damage, proxy.times = DAMAGES[damage], 2
+        assert read() == CONTENT
+        assert proxy.times == 0
+    proxy.times = -1
     with pytest.raises(StorageError, match=r"^cannot read s3://\S+/pool/a: \d+ bytes arrived.* also after retries"):
         store.read_entry(entry)
 

@@ -150,19 +150,13 @@ def test_a_store_travels_without_its_client(store: Store) -> None:
     assert secret is None or secret not in repr(store)
 
 
-@pytest.mark.parametrize(
-    "key", ["", "/etc/passwd", "../a", "a/../../b", "a//b", "a/", ".", "./a", "a\0b", ".opacc-tmp-1"]
-)
-def test_keys_that_leave_the_store_are_refused(store: Store, key: str) -> None:
-    with pytest.raises(StorageError, match="is not a key below"):
-        store.write(key, b"x")
-    if key != "a/":
-        with pytest.raises(StorageError, match="is not a key below"):
-            store.store(key)
-    if isinstance(store, LocalStore):
-        for method in (store.read, store.delete, store.exists):
+def test_keys_that_leave_the_store_are_refused(store: Store) -> None:
+    others = (store.read, store.delete, store.exists) if isinstance(store, LocalStore) else ()
+    for key in ("", "/etc/passwd", "../a", "a/../../b", "a//b", "a/", ".", "./a", "a\0b", ".opacc-tmp-1"):
+        for method in (lambda key: store.write(key, b"x"), *([store.store] if key != "a/" else []), *others):
             with pytest.raises(StorageError, match="is not a key below"):
                 method(key)
+    if isinstance(store, LocalStore):
         with pytest.raises(StorageError, match="is not a key below"):
             store.list("../")
 
@@ -194,8 +188,7 @@ def test_readers_never_see_half_an_object(store: Store) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("served", [False, True])
-def test_a_listing_has_every_page(s3: LocalS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: bool) -> None:
+def test_a_listing_has_every_page(s3: LocalS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = [f"{i:04d}" for i in range(1300)]
     for folder in ("lake/pool", "lake/pool-2"):
         (tmp_path / folder).mkdir(parents=True)
@@ -204,11 +197,11 @@ def test_a_listing_has_every_page(s3: LocalS3, tmp_path: Path, monkeypatch: pyte
     with LocalS3(tmp_path) as server:  # which finds the files when it starts
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
-        store = open_store("s3://lake/pool" if served else f"{tmp_path}/lake/pool")
-        store.write("x/y", b"1")
-        entries = store.list()
-    assert [entry.key for entry in entries] == [*numbers, "x/y"]
-    assert [entry.size for entry in entries] == [2] * 1300 + [1]
+        open_store("s3://lake/pool").write("x/y", b"1")
+        for uri in ("s3://lake/pool", f"{tmp_path}/lake/pool"):
+            entries = open_store(uri).list()
+            assert [entry.key for entry in entries] == [*numbers, "x/y"]
+            assert [entry.size for entry in entries] == [2] * 1300 + [1]
 
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
@@ -229,13 +222,12 @@ def test_a_range_is_exactly_its_bytes(store: Store) -> None:
         assert store.read_range("deep/a.bin", start, stop) == data[start:stop]
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 4), (2, 9), (3, 4), (50, 60)])
-def test_a_range_beyond_the_end_is_an_error(store: Store, start: int, stop: int) -> None:
+def test_a_range_beyond_the_end_is_an_error(store: Store) -> None:
     store.write("a", b"abc")
-    with pytest.raises(
-        StorageError, match=r"^cannot read \S+/audits/digits/a: .*has changed.*restore it or start again"
-    ):
-        store.read_range("a", start, stop)
+    said = r"^cannot read \S+/audits/digits/a: .*has changed.*restore it or start again"
+    for start, stop in [(0, 4), (2, 9), (3, 4), (50, 60)]:
+        with pytest.raises(StorageError, match=said):
+            store.read_range("a", start, stop)
 
 
 def test_a_missing_object_has_neither_range_nor_size(store: Store) -> None:
