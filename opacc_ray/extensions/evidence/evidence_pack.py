@@ -36,7 +36,6 @@ from opacc_ray.labels.labelled_rounds import digest_of, having_labels, read_roun
 from opacc_ray.lake.store_uris import Store, join, open_store, split, write_object
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.runs.commit_log import FOLDER as LOG
-from opacc_ray.runs.commit_log import Commit
 from opacc_ray.runs.commit_log import digest_of as digest_of_bytes
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Stated
 from opacc_ray.runs.run import RUN_FILES, Run, versions
@@ -294,8 +293,7 @@ def _verified(
     """Verify the run that was unpacked below ``home``, and recompute its estimate."""
     said = PackedRun.from_bytes(files[DESCRIBED], f"{place}: {DESCRIBED}")
     run, found = _open_apart(home, said.name), Findings(home)
-    with found.checking(run.store.uri_of("log")):
-        run.refuse_rollback(head)
+    found.attempt(run.store.uri_of("log"), run.refuse_rollback, head)
     check_signed(run, keys, found, allow_later=allow_later)
     check_run(run, found, has_features=said.features)
     known = {DESCRIBED, SHEET, *members(run, features=said.features)}
@@ -341,9 +339,7 @@ def _recomputed(run: Run, said: PackedRun, found: Findings) -> RecomputedEstimat
     """Recompute the newest estimate, and note where it differs."""
     if not run.logged(Stated):
         found.note(DESCRIBED, "the log has no estimate, so this archive states no number")
-    estimates = list[tuple[Commit, AccuracyEstimate]]()
-    with found.checking(run.uri):
-        estimates = run.estimates()
+    estimates = found.attempt(run.uri, run.estimates)
     if not estimates:
         return None
     commit, stated = estimates[-1]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -39,6 +39,8 @@ from opacc_ray.spec import PoolSpec, Spec
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+Result = TypeVar("Result")
 
 COPYING = 10.0
 """Most seconds that a command is given to copy the estimate that it has logged."""
@@ -100,8 +102,7 @@ def verify(uri: str, keys: Sequence[str] = (), *, head: str | None = None, allow
     objects = None
     with found.checking(store.uri_of(HEADER)):
         run = Run.open(uri)
-        with found.checking(store.uri_of("log")):
-            run.refuse_rollback(head)
+        found.attempt(store.uri_of("log"), run.refuse_rollback, head)
         check_run(run, found)
         check_signed(run, public, found, allow_later=allow_later)
         with suppress(OpaccError):  # the problem has been noted
@@ -237,6 +238,12 @@ class Findings:
         except OpaccError as error:
             self.note(uri, str(error))
 
+    def attempt(self, uri: str, check: Callable[..., Result], *arguments: Any) -> Result | None:
+        """Count a file, and return what its check returns; None after an error, which is noted."""
+        with self.checking(uri):
+            return check(*arguments)
+        return None
+
     def shown(self, text: str) -> str:
         return text.replace(f"{self.home}/", "") if self.home else text
 
@@ -269,15 +276,20 @@ def check_run(run: Run, found: Findings, *, has_features: bool = True) -> None:
         _check_slices(run, found)
     _check_reference(run, found)
     _check_history(run, found)
-    with found.checking(run.store.uri_of(feature_store.LISTING)):
-        feature_store.read_listing(run)
-    with found.checking(run.store.uri_of(SANITY)):
-        read_sanity(run)
+    found.attempt(run.store.uri_of(feature_store.LISTING), feature_store.read_listing, run)
+    found.attempt(run.store.uri_of(SANITY), read_sanity, run)
     with found.checking(run.store.uri_of("log")):
         for key, text in read_log(run).lost.items():
             found.note(run.store.uri_of(key), text)
     _check_logged(run, found)
-    _check_rounds(run, index, found)
+    place = run.store.uri_of(ROUNDS.rstrip("/"))
+    numbers = found.attempt(place, run.rounds) or []
+    for number in numbers:
+        _check_round(run, number, index, found)
+    with found.checking(place), suppress(LabelConflict):  # for people to resolve: `opacc status` names it
+        if numbers:
+            read_rounds(run, with_lost=True)
+    found.attempt(run.store.uri_of(ESTIMATE), _check_estimate, run)
 
 
 def _check_logged(run: Run, found: Findings) -> None:
@@ -293,35 +305,18 @@ def _check_logged(run: Run, found: Findings) -> None:
         found.each(run.store, logged, check)
 
 
-def _check_rounds(run: Run, index: Index | None, found: Findings) -> None:
-    """Check all rounds, separately and together, and the estimate."""
-    numbers: list[int] = []
-    place = run.store.uri_of(ROUNDS.rstrip("/"))
-    with found.checking(place):
-        numbers = run.rounds()
-    for number in numbers:
-        _check_round(run, number, index, found)
-    with found.checking(place), suppress(LabelConflict):  # for people to resolve: `opacc status` names it
-        if numbers:
-            read_rounds(run, with_lost=True)
-    estimate = run.store.uri_of(ESTIMATE)
-    with found.checking(estimate):
-        refuse_lost(run, run.read_document(AccuracyEstimate, ESTIMATE))
-        if _is_lasting(lambda: _is_older_estimate(run)):
-            raise DataError(f"{estimate} is not the newest estimate of the log; {AccuracyEstimate.remedy}")
-
-
-def _is_older_estimate(run: Run) -> bool:
-    copy, kept = run.read_document(AccuracyEstimate, ESTIMATE), [own for _, own in run.estimates()]
-    return copy is not None and copy not in kept[-1:]
-
-
-def _is_lasting(problem: Callable[[], bool]) -> bool:
-    """Return whether a problem of a copy stays: a command writes the copy just after the entry of the log."""
+def _check_estimate(run: Run) -> None:
+    """Raise DataError unless the copy of the estimate is the newest one; it is written just after the log's entry."""
+    refuse_lost(run, run.read_document(AccuracyEstimate, ESTIMATE))
     end = time.monotonic() + min(COPYING, patience())
-    while (found := problem()) and time.monotonic() < end:
+    while True:
+        copy, stated = run.read_document(AccuracyEstimate, ESTIMATE), [estimate for _, estimate in run.estimates()]
+        if copy is None or copy in stated[-1:]:
+            return
+        if time.monotonic() >= end:
+            place = run.store.uri_of(ESTIMATE)
+            raise DataError(f"{place} is not the newest estimate of the log; {AccuracyEstimate.remedy}")
         time.sleep(0.1)
-    return found
 
 
 def _check_set(run: Run, found: Findings) -> Index | None:
@@ -333,20 +328,15 @@ def _check_set(run: Run, found: Findings) -> Index | None:
         sound = _check_features(folder, run.spec, run.spec.pool, found)
         if sound is None and run.store.list(ROUNDS):
             found.note(folder.uri_of(INDEX), "it is lost or damaged, and rounds were drawn from its features")
-    with found.checking(run.features.uri):
-        return run.read_index()
-    return None
+    return found.attempt(run.features.uri, run.read_index)
 
 
 def _check_features(folder: Store, spec: Spec, source: PoolSpec, found: Findings) -> Index | None:
     """Check a folder of features of a pool: all bytes of it, and what follows from the stored output."""
-    index = None
-    with found.checking(folder.uri_of(INDEX)):
-        index = read_index(folder)
+    index = found.attempt(folder.uri_of(INDEX), read_index, folder)
     if index is None:
         return None
-    with found.checking(folder.uri):
-        records(folder)
+    found.attempt(folder.uri, records, folder)
     sizes = {entry.key: entry.size for entry in folder.list()}
     shards = {shard.file: shard for shard in index.shards}
 
@@ -381,8 +371,7 @@ def _check_reference(run: Run, found: Findings) -> None:
     folder = reference.folder_of(run.spec, known.digest, run.store)
     _check_features(folder, run.spec, run.spec.reference, found)
     if "ranges" in run.spec.compares_with():
-        with found.checking(folder.uri_of(reference.RANGES)):
-            reference.read_ranges(folder)
+        found.attempt(folder.uri_of(reference.RANGES), reference.read_ranges, folder)
 
 
 def _check_history(run: Run, found: Findings) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from restored import Restored
 from small_fleet import Weeks
 from stated_numbers import CAMERAS, METRICS, with_numbers
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
@@ -24,23 +25,37 @@ from opacc_ray.runs.run_documents import RunHeader
 from opacc_ray.runs.series import Population
 from opacc_ray.spec import parse_spec
 
+WEEKS = "ffffffff", "00000000", "88888888"
+
+
+@pytest.fixture(scope="module")
+def weeks(tmp_path_factory: pytest.TempPathFactory) -> Restored:
+    """Three weeks, the last of which waits for labels; beside them a run of an audit whose name begins alike."""
+    folder = Restored(tmp_path_factory.mktemp("weeks") / "output")
+    with pytest.MonkeyPatch.context() as patch:
+        clock = Weeks(patch)
+        for week, digest in enumerate(WEEKS):
+            wrong = PREDICTION.copy()
+            wrong[: 30 * week] = (TRUTH[: 30 * week] + 1) % 3
+            run = named(folder.home, "weekly", digest, wrong)
+            verbs.select(run, "srs", 60, {}, seed=week)
+            if week < 2:
+                answer(run)
+                accuracy.estimate(run)
+            clock.next()
+    named(folder.home, "weekly-shop", "12345678", PREDICTION)
+    folder.keep("weeks")
+    return folder
+
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
-    """Three weeks, the last of which waits for labels; beside them a run of an audit whose name begins alike."""
-    weeks, made = Weeks(monkeypatch), []
-    for week, digest in enumerate(("ffffffff", "00000000", "88888888")):
-        wrong = PREDICTION.copy()
-        wrong[: 30 * week] = (TRUTH[: 30 * week] + 1) % 3
-        run = named(tmp_path, "weekly", digest, wrong)
-        verbs.select(run, "srs", 60, {}, seed=week)
-        if week < 2:
-            answer(run)
-            accuracy.estimate(run)
-        made.append(run)
-        weeks.next()
-    named(tmp_path, "weekly-shop", "12345678", PREDICTION)
-    return made
+def output(weeks: Restored) -> Path:
+    return weeks.restore("weeks")
+
+
+@pytest.fixture
+def runs(output: Path) -> list[Run]:
+    return [Run.open(str(output / f"weekly-{digest}")) for digest in WEEKS]
 
 
 def named(home: Path, name: str, digest: str, prediction: object, classes: list[str] = CLASSES, **sections: Any) -> Run:
@@ -56,8 +71,8 @@ def answer(run: Run, classes: list[str] = CLASSES) -> None:
     import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
 
 
-def test_runs_are_shown_by_their_time_and_those_without_a_result_are_named(runs: list[Run], tmp_path: Path) -> None:
-    found = history_of_runs("weekly", str(tmp_path))
+def test_runs_are_shown_by_their_time_and_those_without_a_result_are_named(runs: list[Run], output: Path) -> None:
+    found = history_of_runs("weekly", str(output))
     assert [point.run for point in found.points] == [runs[0].uri, runs[1].uri]
     assert found.waiting == [runs[2].uri]
     for point, run in zip(found.points, runs, strict=False):
@@ -66,12 +81,12 @@ def test_runs_are_shown_by_their_time_and_those_without_a_result_are_named(runs:
         assert (point.made, point.methods) == (run.header.created, ["srs"])
 
 
-def test_a_run_that_cannot_be_read_is_named_and_hides_no_other(runs: list[Run], tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_read_is_named_and_hides_no_other(runs: list[Run], output: Path) -> None:
     Path(runs[0].uri, "spec.json").write_text("{}")
     [kept] = Path(runs[1].uri, "estimates").iterdir()
     for place in (kept, Path(runs[1].uri, "estimate.json")):
         place.write_text("{")
-    found = history_of_runs("weekly", str(tmp_path))
+    found = history_of_runs("weekly", str(output))
     assert found.unread == [f"{runs[0].uri}/spec.json", f"{runs[1].uri}/estimate.json"]
     assert (found.points, found.waiting) == ([], [runs[2].uri])
 
@@ -117,7 +132,7 @@ def test_tables_keep_every_estimate_that_was_stated(runs: list[Run], tmp_path: P
 
 
 def test_a_metric_or_a_slice_has_a_history_of_its_own_in_runs_and_in_tables(
-    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: list[Run], output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stated = runs[0].read_estimate()
     runs[0].write_estimate(with_numbers(stated))
@@ -128,27 +143,27 @@ def test_a_metric_or_a_slice_has_a_history_of_its_own_in_runs_and_in_tables(
         (NumberName("f1@dog"), METRICS["f1@dog"]),
         (NumberName("accuracy", "camera", "south"), CAMERAS["south"]),
     ):
-        for found in (history_of_runs("weekly", str(tmp_path), number), history_in_tables("weekly", lake, number)):
+        for found in (history_of_runs("weekly", str(output), number), history_in_tables("weekly", lake, number)):
             [point] = found.points
             assert (point.run, point.measure) == (runs[0].uri, number.metric)
             assert (point.value, point.low, point.high, point.n) == (own.value, own.low, own.high, own.n)
             earlier = [runs[0].uri] if found.source.endswith("/estimates") else []  # stated without these numbers
             assert found.without == [*earlier, runs[1].uri]
             assert found.number == str(number)
-    assert main(["history", "weekly", "--output", str(tmp_path), "--slice", "camera=south"]) == 0
+    assert main(["history", "weekly", "--output", str(output), "--slice", "camera=south"]) == 0
     told = capsys.readouterr().out
     assert "accuracy in camera=south" in told
     assert "60.0 %" in told
     assert f"the estimate has no accuracy in camera=south: {runs[1].uri}" in told
-    assert main(["history", "weekly", "--output", str(tmp_path), "--slice", "south"]) == 2
+    assert main(["history", "weekly", "--output", str(output), "--slice", "south"]) == 2
     assert "is not written SLICES=SLICE, as in camera=north" in capsys.readouterr().err
 
 
 def test_the_command_prints_lines_or_json_and_draws_a_picture(
-    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: list[Run], output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "drawn" / "accuracy.svg"
-    assert main(["history", "weekly", "--output", str(tmp_path), "--picture", str(place)]) == 0
+    assert main(["history", "weekly", "--output", str(output), "--picture", str(place)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line[:16].split("  ")[0] for line in lines] == [
         "made",
@@ -163,7 +178,7 @@ def test_the_command_prints_lines_or_json_and_draws_a_picture(
     assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
     assert len(drawn.findall("{*}circle")) == 2
     assert [item.text for item in drawn.findall("{*}text")][-2:] == ["2026-10-05", "2026-10-12"]
-    assert main(["history", "weekly", "--output", str(tmp_path), "--json"]) == 0
+    assert main(["history", "weekly", "--output", str(output), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["format"] == "opacc-history/1"
 
 
@@ -183,24 +198,26 @@ def audited(home: Path, digest: str, prediction: object, **given: Any) -> Run:
     return run
 
 
-@pytest.fixture
-def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """Five weeks of one name: a filter, its opposite, the first filter again, no filter, and other classes."""
-    weeks, made = Weeks(monkeypatch), []
+    home, made = tmp_path_factory.mktemp("mixed"), list[Run]()
     sure, unsure = filtered("conf > 0.5"), filtered("conf <= 0.5")
     given = [sure, unsure, sure, filtered(None), filtered(None, classes=["cat", "dog", "fox"])]
-    for week, own in enumerate(given):
-        prediction = TRUTH if week != 1 else (TRUTH + 1) % 3
-        made.append(audited(tmp_path, f"{week:08d}", prediction, **own))
-        weeks.next()
+    with pytest.MonkeyPatch.context() as patch:
+        clock = Weeks(patch)
+        for week, own in enumerate(given):
+            prediction = TRUTH if week != 1 else (TRUTH + 1) % 3
+            made.append(audited(home, f"{week:08d}", prediction, **own))
+            clock.next()
     return made
 
 
 def test_runs_of_different_populations_are_series_of_their_own(
     mixed: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = tmp_path / "drawn.svg"
-    assert main(["history", "weekly", "--output", str(tmp_path), "--picture", str(place)]) == 0
+    place, output = tmp_path / "drawn.svg", str(Path(mixed[0].uri).parent)
+    assert main(["history", "weekly", "--output", output, "--picture", str(place)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "The runs have 4 populations. Their accuracies are not one series over time."
     heads = [line for line in lines if line.startswith("population")]
@@ -221,7 +238,7 @@ def test_runs_of_different_populations_are_series_of_their_own(
     drawn = ElementTree.fromstring(place.read_text())
     assert len([item for item in drawn.findall("{*}path") if item.get("class") == "trend"]) == 4
     assert [item.text for item in drawn.findall("{*}text") if item.text in "1234"] == ["1", "2", "3", "4"]
-    assert main(["history", "weekly", "--output", str(tmp_path), "--json"]) == 0
+    assert main(["history", "weekly", "--output", output, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     populations = [(point["population"]["filter"], point["population"]["classes"][2]) for point in found["points"]]
     sure, unsure = ("conf > 0.5", "owl"), ("conf <= 0.5", "owl")
@@ -261,27 +278,20 @@ def test_a_population_is_not_a_version_of_its_data_nor_a_model(tmp_path: Path) -
     assert digest({"format": "delta", "version": 3}, {}) == digest({"format": "delta"}, {})
 
 
-def test_tables_keep_populations_apart(mixed: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lake = tmp_path / "lake"
+def test_tables_keep_populations_apart_and_a_damaged_export_is_named(mixed: list[Run], tmp_path: Path) -> None:
     for run in mixed:
-        export_tables(run, str(lake), features=False)
-    found = history_in_tables("weekly", str(lake))
-    own = history_of_runs("weekly", str(tmp_path))
+        export_tables(run, str(tmp_path), features=False)
+    found = history_in_tables("weekly", str(tmp_path))
+    own = history_of_runs("weekly", str(Path(mixed[0].uri).parent))
     assert {point.run: point.population for point in found.points} == {
         point.run: point.population for point in own.points
     }
-
-
-def test_a_damaged_export_is_named(mixed: list[Run], tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    for run in mixed[:2]:
-        export_tables(run, str(lake), features=False)
-    [file] = (lake / "estimates" / f"run={mixed[0].name}").iterdir()
+    [file] = (tmp_path / "estimates" / f"run={mixed[0].name}").iterdir()
     file.write_bytes(b"not Parquet")
-    found = history_in_tables("weekly", str(lake))
-    assert (len(found.points), found.unread) == (1, [str(file)])
-    export_tables(mixed[0], str(lake), features=False)
-    assert len(history_in_tables("weekly", str(lake)).points) == 2
+    found = history_in_tables("weekly", str(tmp_path))
+    assert (len(found.points), found.unread) == (4, [str(file)])
+    export_tables(mixed[0], str(tmp_path), features=False)
+    assert len(history_in_tables("weekly", str(tmp_path)).points) == 5
 
 
 def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
