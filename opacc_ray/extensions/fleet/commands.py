@@ -205,31 +205,28 @@ def watch(
 
 def watch_text(found: "WatchedAudit") -> "list[Line]":
     """Describe a watched audit: its windows in a table, and the state of the alarm."""
-    from opacc_ray.report.facts import Column, Line, Table, facts, percent
+    from opacc_ray.report.facts import Column, Line, Table, change, facts, percent, stated
 
     names = "window", "examples", "labels", "accuracy", "interval", "change", "its interval", "evidence"
     columns = [Column(name, "" if "interval" in name or name == "window" else "n") for name in names]
     rows = []
-    for item in found.windows:
-        cells = ["0", "", "", "", "", ""]
-        if item.estimate and item.change:
-            own, low, change, high = (
-                item.estimate,
-                *(100 * end for end in (item.change.low, item.change.value, item.change.high)),
-            )
-            cells = [str(own.n), percent(own.value), f"{percent(own.low)} to {percent(own.high)}"]
-            cells += [f"{change:+.1f} points", f"{low:+.1f} to {high:+.1f}", f"{item.evidence:.3g}"]
-        rows.append((item.run, str(item.examples), *cells))
+    for window in found.windows:
+        cells = ("0", "", "", "", "", "")
+        if window.estimate and window.change:
+            numbers = *stated(window.estimate), *change(window.change)
+            cells = (str(window.estimate.n), *numbers, f"{window.evidence:.3g}")
+        rows.append((window.run, str(window.examples), *cells))
     lines: list[Line] = [*facts(("reference", f"{found.reference}: {percent(found.estimate.value)}"))]
     lines += [*facts(("order", found.order)), Table(columns, rows)]
-    for item in found.windows[-1:]:
-        guesses = ", ".join(f"{percent(value)} ({name})" for name, value in item.without_labels.items())
-        lines += facts(("if", guesses and f"confidence means in {item.run} what it meant in the reference: {guesses}"))
+    for window in found.windows[-1:]:
+        guesses = ", ".join(f"{percent(value)} ({name})" for name, value in window.without_labels.items())
+        meaning = f"confidence means in {window.run} what it meant in the reference: {guesses}"
+        lines += facts(("if", guesses and meaning))
     noticed = None
-    if found.windows:
-        noticed = "a drop by 5 points would not be noticed in 520 such windows; label more of the reference"
     if found.delay is not None:
         noticed = f"a further drop by 5 points would be noticed after {counted(found.delay, 'window')}"
+    elif found.windows:
+        noticed = "a drop by 5 points would not be noticed in 520 such windows; label more of the reference"
     promise = f"at most {percent(found.false_alarms)} in the life of the audit, {found.guarantee}"
     lines += facts(("false alarms", promise), ("delay", noticed), *(("note", text) for text in found.notes))
     return [*lines, found.answer]

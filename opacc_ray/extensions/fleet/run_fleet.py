@@ -128,18 +128,18 @@ def run_fleet(fleet: Fleet, progress: Report = unreported, *, work: bool = True,
             if delivery.error is not None:
                 log.error("%s", delivery.error)
         raise
-    notice = AlertNotice(
-        fleet=summary.name,
-        made=summary.made,
-        summary=store.uri_of(SUMMARY_PAGE),
-        problems=summary.problems,
-        guarantee=summary.rule.guarantee if summary.rule else None,
-    )
-    deliveries = deliver(store, notice, receivers)
+    notice = _notice(fleet, summary.made, summary.problems)
+    guarantee = summary.rule.guarantee if summary.rule else None
+    deliveries = deliver(store, notice.model_copy(update={"guarantee": guarantee}), receivers)
     codes, failure = _failure(summary, ends, deliveries)
     summary = summary.model_copy(update={"deliveries": deliveries, "exit_codes": codes})
     store.write(SUMMARY, summary.to_bytes())
     return Written(summary, files, failure)
+
+
+def _notice(fleet: Fleet, made: str, problems: list[Problem]) -> AlertNotice:
+    page = fleet.folder.uri_of(SUMMARY_PAGE)
+    return AlertNotice(fleet=fleet.spec.name, made=made, summary=page, problems=problems)
 
 
 def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
@@ -147,8 +147,7 @@ def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
     code = error.exit_code if isinstance(error, OpaccError) else 1
     name, now = fleet.spec.name, datetime.now(UTC).isoformat(timespec="seconds")
     failure = AuditFailure(error=f"no summary could be written: {shortened(str(error))}", exit_code=code, at=now)
-    problem = fleet_summary.failure_of(name, name, failure)
-    return AlertNotice(fleet=name, made=now, summary=fleet.folder.uri_of(SUMMARY_PAGE), problems=[problem])
+    return _notice(fleet, now, [fleet_summary.failure_of(name, name, failure)])
 
 
 def _failure(

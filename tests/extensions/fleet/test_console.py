@@ -1,18 +1,26 @@
-"""The console of a fleet: a cell for each audit, with what is most urgent, on axes that all share."""
+"""The console of a fleet: a cell for each audit, with what is most urgent, on axes that all share.
+
+In a real browser its page fits, requests nothing, and has no axe violation.
+"""
 
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_browser import needs_browser, opened
+from extracting_here import extracting_here
+from real_browser import SIZES, assert_accessible, assert_fits, needs_browser, opened
+from small_fleet import Weeks, label, model, write_fleet
 
 from opacc_ray.extensions.fleet.accuracy_history import HistoryPoint
 from opacc_ray.extensions.fleet.alerts import AlertCheck
+from opacc_ray.extensions.fleet.fleet_spec import load_fleet
 from opacc_ray.extensions.fleet.fleet_summary import AuditGoal, AuditSummary, FleetSummary, WaitingRun, problems_of
 from opacc_ray.extensions.fleet.queue import AuditFailure
+from opacc_ray.extensions.fleet.run_fleet import run_fleet
 from opacc_ray.extensions.fleet.summary_page import console, limit_of, page, states_of
 from opacc_ray.runs.estimate_documents import StatedEstimate
+from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import Population
 
 
@@ -148,3 +156,39 @@ def test_forty_audits_fit_on_one_screen(browser: Any, tmp_path: Path) -> None:
             < 390
         )
         assert shown.locator(".cell .pool").first.inner_text() == "camera-0"  # columns have no heads there
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three weeks of a fleet with an alert, a change, labels that are waited for, and a failure with a long name."""
+    home = tmp_path_factory.mktemp("browser")
+    long = "a-model-with-a-very-long-name-and-no-place-to-break-it"
+    models = {"trained": model(home, "trained"), long: model(home, "random")}
+    with extracting_here(), pytest.MonkeyPatch.context() as patch:
+        weeks = Weeks(patch)
+        for week in range(3):
+            spec = {"transform": "small_pictures:to_input", "seed": week, "sample": {"method": "srs", "budget": 40}}
+            file = write_fleet(
+                home, models=models, spec=spec, alerts={"min": {"accuracy": 0.9}, "max_drop": {"accuracy": 0.01}}
+            )
+            if week == 2:
+                (home / "random.safetensors").write_bytes(b"cut off")
+            written = run_fleet(load_fleet(file), trial=False)
+            for item in written.summary.audits if week < 2 else ():
+                label(Run.open(item.run or ""), wrong=0.1 * week)
+            weeks.next()
+    return Path(written.files[0]).as_uri()
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_asks_for_nothing_and_has_no_violation(browser: Any, address: str, size: str, scheme: str) -> None:
+    with opened(browser, address, size, scheme) as (shown, asked, faults):
+        assert asked == [address]
+        assert faults == []
+        assert_fits(shown, size)
+        text = shown.inner_text("main")
+        assert all(word in text for word in ("Alert.", "Failed at ", "40 to label", "failed", "An alert is raised"))
+        assert_accessible(shown, 20)
