@@ -66,10 +66,10 @@ def pairs(number: int) -> Counter[str]:
         threads = stack.enter_context(ThreadPoolExecutor(2))
         STATE["barrier"] = threading.Barrier(2)
         turns = itertools.cycle(itertools.product(places, (("threads", threads), ("processes", processes))))
-        runs = {place: make_run(*where) for place, where in places}
+        runs = {place: make_run(*where).uri for place, where in places}
         for pair, ((place, (_, settings)), (kind, pool)) in zip(range(number), turns, strict=False):
             os.environ.update(settings)
-            outcome = one_pair(runs[place], settings, pool, stated=pair % 60 < 6)
+            outcome = one_pair(Run.open(runs[place]), settings, pool, stated=pair % 60 < 6)
             found[outcome] += 1
             found[f"{place}, {kind}"] += 1
             if outcome != "one drew, one was told" or pair % 50 == 49:
@@ -108,7 +108,8 @@ def make_run(home: str, settings: dict[str, str]) -> Run:
 
 
 def one_pair(run: Run, settings: dict[str, str], pool: Executor, stated: bool) -> str:
-    """What becomes of two draws of the second round, which is deleted afterwards; with ``stated`` it is labelled."""
+    """What becomes of two draws of the second round; with ``stated`` it is labelled. The run is then as before."""
+    before = {entry.key: run.store.read(entry.key) for entry in run.store.list()}
     works = [pool.submit(draw, run.uri, budget, settings) for budget in (15, 16)]
     said = sorted(work.result(timeout=300) for work in works)
     chosen, drawn = run.read_selection(2), run.read_chosen(2)
@@ -116,9 +117,11 @@ def one_pair(run: Run, settings: dict[str, str], pool: Executor, stated: bool) -
     if stated:  # the rest saves time
         label(run, chosen.ids)
         accuracy.estimate(run)
-    for entry in run.store.list("rounds/2/"):
-        run.store.delete(entry.key)
-    run.store.delete("estimate.json")  # which was made of what is deleted
+    for key in {entry.key for entry in run.store.list()} - before.keys():
+        run.store.delete(key)
+    for key, data in before.items():
+        if run.store.read(key) != data:
+            run.store.write(key, data)
     if not list(chosen.ids) == drawn.ids == manifest:
         return "a mixture"
     return "one drew, one was told" if said == ["drew", "told"] else " and ".join(said)

@@ -127,7 +127,7 @@ def with_reference(change: Callable[[NDArray[np.float64], NDArray[np.float64]], 
         order = np.random.default_rng(0).permutation(case.pool.size)
         first, rest = order[:REFERENCE], order[REFERENCE:]
         said = change(case.outcome[first], np.resize(other, case.pool.size)[first])
-        history = opacc.History(labelled=[(taken(case.pool, first), said)])
+        history = opacc.History(labelled=[{"pool": taken(case.pool, first), "outcomes": said}])
         return Audited(view_of(taken(case.pool, rest)), case.outcome[rest], history)
 
     return aid
