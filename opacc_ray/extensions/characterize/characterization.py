@@ -8,7 +8,7 @@ Remarks state what a measure of a data set does not tell, and why.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -201,8 +201,10 @@ def _of_run(run: Run, reference: str | None, regions: Regions, shift_seed: int |
     with ExitStack() as stack:
         compared = training_data(run) if reference is None else open_reference(reference, run, stack)
         view = stack.enter_context(open_view(run, ("prediction",), FEATURES))
-        sets, chosen = [_Set("pool", Grouped(view, len(names)))], _chosen(run)
-        if len(chosen):
+        sets = [_Set("pool", Grouped(view, len(names)))]
+        rounds = [run.read_selection(number).index for number in run.rounds()]
+        if rounds:
+            chosen = np.unique(np.concatenate(rounds))  # each example once
             sets.append(_Set("selection", Grouped(subset(view, chosen), len(names))))
         if compared:
             remarks = [*compared.remarks, *([] if compared.label is None else [UNUSED])]
@@ -211,12 +213,6 @@ def _of_run(run: Run, reference: str | None, regions: Regions, shift_seed: int |
     criterion = run.spec.extract.coverage.criterion if measured[0].requirements is not None else None
     place = compared.uri if compared else None
     return ModelCoverage(run=run.uri, name=run.spec.name, reference=place, criterion=criterion, sets=measured)
-
-
-def _chosen(run: Run) -> NDArray[np.int64]:
-    """Return the examples of all rounds, each once, sorted."""
-    rounds = [run.read_selection(number).index for number in run.rounds()]
-    return np.unique(np.concatenate(rounds)) if rounds else np.empty(0, dtype=np.int64)
 
 
 # -- measures ----------------------------------------------------------------------------------------------------
@@ -246,6 +242,7 @@ def _measured(
 def _coverage(
     one: _Set, names: Sequence[str], metrics: Metrics, shifts: Sequence[Shift], remarks: list[str]
 ) -> SetCoverage:
+    shifts = shifts or [Shift(None, None, None, None)] * len(names)
     classes = [
         ClassCoverage(
             name=name,
@@ -254,9 +251,12 @@ def _coverage(
             cp=_number(metrics.cp, i),
             bc=_number(metrics.bc, i),
             pbc=_pairs(metrics.pbc, i, names),
-            **(_shift(shifts[i]) if shifts else {}),
+            shift=shift.value,
+            shift_error=shift.error,
+            shift_floor=shift.floor,
+            moved=Moved(**shift.move._asdict()) if shift.move else None,
         )
-        for i, name in enumerate(names)
+        for i, (name, shift) in enumerate(zip(names, shifts, strict=True))
     ]
     return SetCoverage(
         name=one.name,
@@ -276,11 +276,6 @@ def _pairs(pbc: NDArray[np.float64] | None, i: int, names: Sequence[str]) -> dic
     if pbc is None or np.isnan(pbc[i]).any():
         return None
     return {names[j]: float(pbc[i, j]) for j in np.argsort(-pbc[i], kind="stable") if pbc[i, j] > 0}
-
-
-def _shift(shift: Shift) -> dict[str, Any]:
-    moved = Moved(**shift.move._asdict()) if shift.move else None
-    return {"shift": shift.value, "shift_error": shift.error, "shift_floor": shift.floor, "moved": moved}
 
 
 def measured_remarks(
@@ -311,27 +306,16 @@ def measured_remarks(
         fewer = f"a move is not tested with fewer than {LEAST_TESTED} examples of a class here or in the reference"
         classes += [(few, some & unmeasured), (f"{fewer}, or where all are equal", some & untested)]
     remarks += [f"{text}: {', '.join(np.array(names)[chosen])}" for text, chosen in classes if chosen.any()]
-    return [*remarks, *_unmet(metrics), *_power(shifts)]
-
-
-def _unmet(metrics: Metrics) -> list[str]:
-    """Return a remark on boundaries without an example near them."""
-    if metrics.pbc is None or len(metrics.num) < 2:
-        return []
-    some = metrics.num > 0
-    pairs = int(some.sum()) * (len(some) - 1)
-    unmet = int((metrics.pbc[some] == 0).sum()) - int(some.sum())  # less a class and itself
-    return [f"no example lies near the boundary in {unmet} of {pairs} pairs of a class and another"] if unmet else []
-
-
-def _power(shifts: Sequence[Shift]) -> list[str]:
-    """Return a remark on the smallest move that the test detects."""
-    least = [shift.move.detects for shift in shifts if shift.move]
-    if not least:
-        return []
-    low, high = f"{min(least):.2f}", f"{max(least):.2f}"
-    span = low if low == high else f"{low} to {high}"
-    return [
-        f"a move of a class by {span} standard deviations along one direction would be found with a probability of "
-        "80 %; smaller ones may be missed"
-    ]
+    if metrics.pbc is not None and len(names) > 1:
+        pairs = int(some.sum()) * (len(names) - 1)
+        unmet = int((metrics.pbc[some] == 0).sum()) - int(some.sum())  # less a class and itself
+        if unmet:
+            remarks.append(f"no example lies near the boundary in {unmet} of {pairs} pairs of a class and another")
+    detected = [shift.move.detects for shift in shifts if shift.move]
+    if detected:
+        span = " to ".join(dict.fromkeys(f"{move:.2f}" for move in (min(detected), max(detected))))
+        remarks.append(
+            f"a move of a class by {span} standard deviations along one direction would be found with a probability of "
+            "80 %; smaller ones may be missed"
+        )
+    return remarks

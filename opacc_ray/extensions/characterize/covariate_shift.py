@@ -209,16 +209,13 @@ def _divergence_of(before: Points, after: Points, seed: int, rng: np.random.Gene
     """Return the divergence of a class, for examples of the reference (k, m) and of the data set (n, m)."""
     project = _directions(before, DIRECTIONS)
     before, after = before @ project, after[:MOST] @ project
-    value, error = _between(before, after, seed, rng)
+    value, error = divergence(_fit(before, seed), _fit(after, seed), POINTS, rng)
     both, floors = np.concatenate([before, after]), []
     for _ in range(FLOORS):
         mixed = rng.permutation(both)
-        floors.append(_between(mixed[: len(before)], mixed[len(before) :], seed, rng)[0])
+        halves = _fit(mixed[: len(before)], seed), _fit(mixed[len(before) :], seed)
+        floors.append(divergence(*halves, POINTS, rng)[0])
     return Shift(value, error, float(np.mean(floors)), None)
-
-
-def _between(before: Points, after: Points, seed: int, rng: np.random.Generator) -> tuple[float, float]:
-    return divergence(_fit(before, seed), _fit(after, seed), POINTS, rng)
 
 
 def divergence(p: Any, q: Any, num: int, rng: np.random.Generator) -> tuple[float, float]:

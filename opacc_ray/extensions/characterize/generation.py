@@ -139,7 +139,7 @@ def find_head(view: View, num_classes: int, *, probabilities: bool = False, seed
     Raises DataError if the outputs are not stored, not one per class, or not linear in the hidden layer.
     """
     index = np.sort(np.random.default_rng(seed).permutation(view.size)[:MOST_FITTED])
-    output: Array = np.empty((0, 0))  # (k, C)
+    output: NDArray[Any] = np.empty((0, 0))  # (k, C)
     if "output" in view.fields:
         output = view.take(part_rows, index, "output").astype(np.float64)
     if output.shape[1] == num_classes:
@@ -504,8 +504,8 @@ def _pictures(
     require("a picture of a vector", "torch", "PIL")
     from opacc_ray.extensions.characterize.vector_pictures import draw_pictures, learn_pictures  # imports torch
 
-    learned = learn_pictures(part.maps, part.arrays, seed)
-    return draw_pictures(learned, list(zip(sets, vectors, strict=True)), names, store, seed)
+    decoder, images = learn_pictures(part.maps, part.arrays, seed)
+    return draw_pictures(decoder, images, list(zip(sets, vectors, strict=True)), names, store, seed)
 
 
 def _write(store: Store, wanted: Wanted, made: Vectors, part: "CutRun | None") -> GeneratedSet:

@@ -101,24 +101,15 @@ def train_decoder(
         raise DataError(
             f"there are {len(images)} images for {len(hidden)} feature vectors; give {LEAST} or more, one per vector"
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return _train(hidden, images, epochs, np.random.default_rng(seed), progress)
-
-
-def _train(
-    hidden: NDArray[np.float32],
-    images: Images,
-    epochs: int,
-    rng: np.random.Generator,
-    progress: Callable[[int, int | None], None],
-) -> Decoder:
+    rng = np.random.default_rng(seed)
     order = rng.permutation(len(images))
     held, own = order[: len(order) // 10], order[len(order) // 10 :]
     mean, scale = hidden[own].mean(axis=0), hidden[own].std(axis=0) + 1e-6
     inputs = torch.from_numpy(((hidden - mean) / scale).astype(np.float32))
     targets = torch.from_numpy(np.moveaxis(images, -1, 1).copy())
-    network = _Network(hidden.shape[1], (images.shape[1], images.shape[2], images.shape[3]))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = _Network(hidden.shape[1], (images.shape[1], images.shape[2], images.shape[3]))
     optimiser = torch.optim.Adam(network.parameters(), lr=2e-3)
     best, kept, since, done = np.inf, network.state_dict(), 0, 0
     for done in range(1, epochs + 1):
@@ -167,15 +158,8 @@ class Decoded(NamedTuple):
     distance: NDArray[np.float64]  # (k,) root mean squared difference of pixels
 
 
-class Learned(NamedTuple):
-    """A decoder with the images that it learned from."""
-
-    decoder: Decoder
-    images: NDArray[np.float32]  # (N, H, W, channels) in [0, 1]
-
-
-def learn_pictures(hidden: NDArray[np.float32], arrays: Sequence[NDArray[Any]], seed: int) -> Learned:
-    """Train a decoder on features (N, m) and the decoded examples that they belong to.
+def learn_pictures(hidden: NDArray[np.float32], arrays: Sequence[NDArray[Any]], seed: int) -> tuple[Decoder, Images]:
+    """Train a decoder on features (N, m) and the decoded examples that they belong to; return these as images, too.
 
     Raises
     ------
@@ -191,18 +175,18 @@ def learn_pictures(hidden: NDArray[np.float32], arrays: Sequence[NDArray[Any]], 
         )
     stacked = np.stack(images)
     with Progress("decode", "epochs") as progress:
-        return Learned(train_decoder(hidden, stacked, seed=seed, progress=progress), stacked)
+        return train_decoder(hidden, stacked, seed=seed, progress=progress), stacked
 
 
 def draw_pictures(
-    learned: Learned,
+    decoder: Decoder,
+    images: Images,
     sets: Sequence[tuple[GeneratedSet, Vectors]],
     names: Sequence[str],
     store: Store,
     seed: int,
 ) -> Pictures:
     """Decode some vectors of each set, and write a contact sheet with their nearest real images."""
-    decoder, images = learned
     shown = []
     for own, vectors in sets:
         picked = _pick(vectors.label, np.random.default_rng(seed))

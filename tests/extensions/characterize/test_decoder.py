@@ -92,9 +92,9 @@ def test_training_ends_three_epochs_after_the_best_which_is_kept(monkeypatch: py
 def test_the_epochs_of_pictures_are_reported_while_they_are_learned(caplog: pytest.LogCaptureFixture) -> None:
     hidden, images = stripes(60, 1)
     with caplog.at_level("INFO"):
-        learned = learn_pictures(hidden, list(np.rint(255 * images).astype(np.uint8)), 3)
+        _, learned = learn_pictures(hidden, list(np.rint(255 * images).astype(np.uint8)), 3)
     assert "decode: 1 of 25 epochs" in caplog.text
-    assert learned.images == pytest.approx(images, abs=0.003)
+    assert learned == pytest.approx(images, abs=0.003)
 
 
 def test_too_few_images_are_refused() -> None:
