@@ -31,7 +31,7 @@ Legend: N examples, m neurons, C classes, n vectors, r, θ₁, θ₂ as in :mod:
 import io
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
