@@ -2,6 +2,7 @@
 
 import functools
 import io
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from PIL import Image
 from stored_run import logits, settled, store_run
 
+from opacc_ray.audit import verbs
 from opacc_ray.extract.inference import decided_by_output
 from opacc_ray.extract.shards import FeatureShard
 from opacc_ray.labels.label_actions import import_labels
@@ -91,10 +93,17 @@ def write_run(
     return run
 
 
+def labelled_run(home: Path | str, *budgets: int, method: str = "srs", **options: Any) -> Run:
+    """A run of `write_run` with a round of each budget, all of them answered."""
+    run = write_run(home, **options)
+    for budget in budgets:
+        drawn = verbs.next_round(run, budget) if run.rounds() else verbs.select(run, method, budget, {})
+        label(run, drawn.ids, options.get("keys", KEYS))
+    return run
+
+
 def label(run: Run, ids: Sequence[str], keys: Sequence[str] = KEYS, name: str = "labels.jsonl") -> None:
     """Answer as it is."""
-    import json
-
     if run.spec.pool.format == "npy":
         keys = [f"rows.npy:{i}" for i in range(N)]
     classes = run.spec.model.classes

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from reported_run import label, write_run
+from reported_run import labelled_run
 
-from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.report.report_documents import RunReport, WrittenReport
@@ -15,9 +14,7 @@ from opacc_ray.runs.run import Run
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    run = write_run(tmp_path)
-    label(run, verbs.select(run, "srs", 60, {}).ids)
-    return run
+    return labelled_run(tmp_path, 60)
 
 
 def test_it_prints_the_answer_and_the_places(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

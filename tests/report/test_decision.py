@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reported_run import KEYS, N, label, write_run
+from reported_run import KEYS, N, label, labelled_run, write_run
 from stated_numbers import CAMERAS, slice_of, table, with_numbers
 
 from opacc_ray.audit import accuracy, verbs
@@ -26,9 +26,7 @@ from opacc_ray.spec.steps import Least
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = write_run(tmp_path_factory.mktemp("decision"))
-    label(run, verbs.select(run, "srs", 100, {}).ids)
-    return run
+    return labelled_run(tmp_path_factory.mktemp("decision"), 100)
 
 
 def states(report: RunReport) -> dict[str, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label, write_run
+from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label, labelled_run, write_run
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import run_as_of, status
@@ -20,17 +20,9 @@ from opacc_ray.report.run_report import gather, make_report
 from opacc_ray.runs.run import Run
 
 
-def labelled_run(home: Path, rounds: tuple[int, ...] = (40, 60), method: str = "srs") -> Run:
-    run = write_run(home)
-    label(run, verbs.select(run, method, rounds[0], {}).ids)
-    for budget in rounds[1:]:
-        label(run, verbs.next_round(run, budget).ids)
-    return run
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return labelled_run(tmp_path_factory.mktemp("report"))
+    return labelled_run(tmp_path_factory.mktemp("report"), 40, 60)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +46,7 @@ def test_it_states_the_estimate_and_writes_nothing(run: Run, report: RunReport) 
 
 
 def test_a_report_that_is_written_logs_its_estimate_once(tmp_path: Path) -> None:
-    run = labelled_run(tmp_path, (40,))
+    run = labelled_run(tmp_path, 40)
     make_report(run, str(tmp_path / "elsewhere"))  # as someone does who may only read the run
     assert run.read_estimate() is None
     _, report = make_report(run)
@@ -71,7 +63,7 @@ def test_a_report_that_is_written_logs_its_estimate_once(tmp_path: Path) -> None
 
 
 def test_what_was_known_at_a_time_is_stated_whatever_came_later(tmp_path: Path) -> None:
-    run = labelled_run(tmp_path, (40,))
+    run = labelled_run(tmp_path, 40)
     first = accuracy.estimate(run)
     then = datetime.now(UTC)
     label(run, verbs.next_round(run, 20).ids)
@@ -84,7 +76,7 @@ def test_what_was_known_at_a_time_is_stated_whatever_came_later(tmp_path: Path) 
 
 
 def test_metrics_that_were_asked_for_are_reported_and_slices_as_long_as_the_labels_are_the_same(tmp_path: Path) -> None:
-    run = labelled_run(tmp_path, (40,))
+    run = labelled_run(tmp_path, 40)
     asked = accuracy.estimate(run, metrics=["f1@dog"], by=["prediction"])
     accuracy.estimate(run)  # asks for nothing in addition
     found = gather(run)[0].estimate
@@ -189,8 +181,7 @@ def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:
 
 
 def test_a_regression_states_its_score_and_shows_values(tmp_path: Path) -> None:
-    run = write_run(tmp_path, task="regression", form="npy")
-    label(run, verbs.select(run, "srs", 50, {}).ids)
+    run = labelled_run(tmp_path, 50, task="regression", form="npy")
     report, pictures = gather(run)
     assert report.measure.startswith("mean score")
     assert "scores about" in report.answer
@@ -205,8 +196,7 @@ def test_a_regression_states_its_score_and_shows_values(tmp_path: Path) -> None:
 
 
 def test_a_share_of_close_predictions_is_a_percentage(tmp_path: Path) -> None:
-    run = write_run(tmp_path, task="regression", form="npy", score={"within": 0.5})
-    label(run, verbs.select(run, "srs", 50, {}).ids)
+    run = labelled_run(tmp_path, 50, task="regression", form="npy", score={"within": 0.5})
     report, _ = gather(run)
     assert report.estimate is not None
     share = percent(report.estimate.value)
@@ -215,7 +205,7 @@ def test_a_share_of_close_predictions_is_a_percentage(tmp_path: Path) -> None:
 
 
 def test_a_pool_that_is_labelled_in_full_has_no_interval(tmp_path: Path) -> None:
-    report, _ = gather(labelled_run(tmp_path, (N,)))
+    report, _ = gather(labelled_run(tmp_path, N))
     truth = (TRUTH == PREDICTION).mean()
     said = f"The model is right on {percent(truth)} of the {N} examples: every one of them is labelled."
     assert report.answer == said

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from real_browser import SIZES, assert_accessible, assert_fits, needs_browser, opened
-from reported_run import label, write_run
+from reported_run import label, labelled_run, write_run
 from stated_numbers import with_numbers
 
 from opacc_ray.audit import verbs
@@ -21,9 +21,7 @@ pytestmark = [pytest.mark.slow, needs_browser]
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with long names, many mispredictions and two rounds."""
     classes = ["a very long name of a class, as some people give them, with-no-place-to-break-it" * 2, "b", "c"]
-    run = write_run(tmp_path_factory.mktemp("browser"), classes=classes)
-    label(run, verbs.select(run, "neyman", 60, {}).ids)
-    label(run, verbs.next_round(run, 60).ids)
+    run = labelled_run(tmp_path_factory.mktemp("browser"), 60, 60, method="neyman", classes=classes)
     return Path(make_report(run)[0].files[0]).as_uri()
 
 
@@ -44,8 +42,7 @@ def test_it_fits_asks_for_nothing_and_follows_the_scheme(browser: Any, address: 
 @pytest.mark.parametrize("size", SIZES)
 def test_five_questions_are_answered_above_the_fold(browser: Any, tmp_path: Path, size: str) -> None:
     """Good enough? How sure? What is wrong with the labels? What now? Where does it fail?"""
-    run = write_run(tmp_path)
-    label(run, verbs.select(run, "neyman", 100, {}).ids)
+    run = labelled_run(tmp_path, 100, method="neyman")
     place = Path(make_report(run, goal=0.75)[0].files[0])
     with opened(browser, place.as_uri(), size, "light") as (page, _, _):
         for part in ("#answer", ".range", ".checks li:nth-child(2) p", ".next pre", "#findings"):
@@ -72,8 +69,7 @@ def addresses(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     none = write_run(tmp_path_factory.mktemp("none"))
     verbs.select(none, "srs", 40, {})
     coverage = write_characterization(characterize_sets([none]), none)
-    regression = write_run(tmp_path_factory.mktemp("regression"), task="regression", form="npy")
-    label(regression, verbs.select(regression, "srs", 60, {}).ids)
+    regression = labelled_run(tmp_path_factory.mktemp("regression"), 60, task="regression", form="npy")
     runs = {"partial": partial, "none": none, "regression": regression}
     made = {name: Path(make_report(run)[0].files[0]).as_uri() for name, run in runs.items()}
     report, pictures = gather(partial)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from reported_run import KEYS, PREDICTION, TRUTH, N, label, write_run
+from reported_run import KEYS, PREDICTION, TRUTH, N, labelled_run, write_run
 
 from opacc_ray.audit import verbs
 from opacc_ray.report.page import markdown_prose, origin_of, page, style, summary
@@ -59,10 +59,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = write_run(tmp_path_factory.mktemp("page"))
-    label(run, verbs.select(run, "neyman", 40, {}).ids)
-    label(run, verbs.next_round(run, 60).ids)
-    return run
+    return labelled_run(tmp_path_factory.mktemp("page"), 40, 60, method="neyman")
 
 
 @pytest.fixture(scope="module")
@@ -116,11 +113,9 @@ def test_it_says_the_answer_the_worth_and_how_to_repeat_it(run: Run, html: str) 
 
 
 def test_it_says_which_audits_it_started_from(tmp_path: Path) -> None:
-    earlier = write_run(tmp_path / "earlier")
-    label(earlier, verbs.select(earlier, "srs", 40, {}).ids)
+    earlier = labelled_run(tmp_path / "earlier", 40)
     sample = {"method": "neyman", "budget": 30}
-    run = write_run(tmp_path / "now", sample=sample, history=[earlier.uri])
-    label(run, verbs.select(run, "neyman", 30, {}).ids)
+    run = labelled_run(tmp_path / "now", 30, method="neyman", sample=sample, history=[earlier.uri])
     report, pictures = gather(run)
     said = f"Used before the first label: 40 labels from the audit {earlier.uri}."
     assert said in Page(page(report, pictures)).words
@@ -140,8 +135,7 @@ def test_without_labels_it_shows_what_waits_and_what_the_model_claims(tmp_path: 
 
 
 def test_a_regression_has_values_and_no_classes(tmp_path: Path) -> None:
-    run = write_run(tmp_path, task="regression", form="npy")
-    label(run, verbs.select(run, "srs", 50, {}).ids)
+    run = labelled_run(tmp_path, 50, task="regression", form="npy")
     html = page(*gather(run))
     words = Page(html).words
     assert "Operational score" in words
@@ -156,8 +150,7 @@ def test_a_regression_has_values_and_no_classes(tmp_path: Path) -> None:
 
 
 def test_a_purposive_sample_says_what_its_interval_rests_on(tmp_path: Path) -> None:
-    run = write_run(tmp_path)
-    label(run, verbs.select(run, "ces", 40, {}).ids)
+    run = labelled_run(tmp_path, 40, method="ces")
     words = Page(page(*gather(run))).words
     assert "with 95 % confidence under assumptions, from 40 labels." in words
     assert "does not rest on the random draw alone" in words
@@ -169,9 +162,7 @@ def test_a_purposive_sample_says_what_its_interval_rests_on(tmp_path: Path) -> N
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Ids and classes that try to leave their places, in page and summary."""
     keys = [f"{HOSTILE[i % 3].replace('/', '∕')}{i}.png" for i in range(N)]
-    run = write_run(tmp_path_factory.mktemp("hostile"), keys=keys, classes=HOSTILE, name="weekly")
-    label(run, verbs.select(run, "srs", 90, {}).ids, keys)
-    return run
+    return labelled_run(tmp_path_factory.mktemp("hostile"), 90, keys=keys, classes=HOSTILE, name="weekly")
 
 
 def test_hostile_ids_and_classes_are_nothing_but_text(hostile: Run) -> None:

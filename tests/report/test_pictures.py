@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from reported_run import label, picture, write_run
+from reported_run import labelled_run, picture
 
 from opacc_ray.audit import verbs
 from opacc_ray.labels.label_actions import import_labels
@@ -27,9 +27,7 @@ def pixels(found: Picture | str) -> np.ndarray:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    run = write_run(tmp_path)
-    label(run, verbs.select(run, "srs", 60, {}).ids)
-    return run
+    return labelled_run(tmp_path, 60)
 
 
 def shown(run: Run) -> list[Misprediction]:
@@ -49,8 +47,7 @@ def test_each_is_the_example_itself(run: Run) -> None:
 
 @pytest.mark.parametrize("place", ["tmp_path", pytest.param("bucket", marks=pytest.mark.processes)])
 def test_a_changed_and_a_lost_object_are_said_and_not_shown(place: str, request: pytest.FixtureRequest) -> None:
-    run = write_run(request.getfixturevalue(place))
-    label(run, verbs.select(run, "srs", 60, {}).ids)
+    run = labelled_run(request.getfixturevalue(place), 60)
     first, second = (item.id for item in shown(run)[:2])
     pool = open_store(run.spec.pool.uri)
     pool.write(first, picture(7) + b" ")
@@ -70,9 +67,7 @@ def test_a_changed_and_a_lost_object_are_said_and_not_shown(place: str, request:
 
 def rows_run(home: Path) -> Run:
     rows = np.repeat(np.arange(240, dtype=np.uint8), 12).reshape(240, 3, 4)
-    run = write_run(home, form="npy", rows=rows, extract={"shard_size": 240})
-    label(run, verbs.select(run, "srs", 60, {}).ids)
-    return run
+    return labelled_run(home, 60, form="npy", rows=rows, extract={"shard_size": 240})
 
 
 def test_rows_that_are_pictures_are_shown(tmp_path: Path) -> None:

@@ -3,10 +3,9 @@
 import re
 
 import pytest
-from reported_run import label, write_run
+from reported_run import labelled_run
 from stated_numbers import CAMERAS, slice_of, table, with_numbers
 
-from opacc_ray.audit import verbs
 from opacc_ray.extensions.fleet.fleet_summary import worst_slice
 from opacc_ray.metrics.metric import AVERAGES, CLASS_METRICS
 from opacc_ray.report.facts import (
@@ -27,8 +26,7 @@ from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate
 
 @pytest.fixture(scope="module")
 def gathered(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunReport, Pictures]:
-    run = write_run(tmp_path_factory.mktemp("numbers"))
-    label(run, verbs.select(run, "srs", 80, {}).ids)
+    run = labelled_run(tmp_path_factory.mktemp("numbers"), 80)
     return gather(run)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from reported_run import label, write_run
+from reported_run import label, labelled_run, write_run
 from stated_numbers import CAMERAS, METRICS, slice_of, table, with_numbers
 
 from opacc_ray.audit import verbs
@@ -23,8 +23,7 @@ FILES = ["report.html", "report.json", "report.md"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = write_run(tmp_path_factory.mktemp("tracked"))
-    label(run, verbs.select(run, "srs", 60, {}).ids)
+    run = labelled_run(tmp_path_factory.mktemp("tracked"), 60)
     return run
 
 
