@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from counting_proxy import CountingProxy
 from local_s3 import LocalS3
+from s3_proxies import CountingProxy
 from synthetic_run import write_synthetic
 
 from opacc_ray.audit import accuracy, verbs

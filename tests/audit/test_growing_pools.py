@@ -9,9 +9,9 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 import pytest
-from counting_proxy import CountingProxy
 from extracting_here import extracting_here
 from local_s3 import LocalS3
+from s3_proxies import CountingProxy
 from small_model import network
 from small_pictures import picture
 from small_spec import small_spec

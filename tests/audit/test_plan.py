@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counting_proxy import CountingProxy
 from local_s3 import LocalS3
+from s3_proxies import CountingProxy
 
 from opacc_ray.audit import checks
 from opacc_ray.audit.checks import actor_bytes, check, plan_run

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from faulty_proxy import FaultyProxy
 from local_s3 import LocalS3
+from s3_proxies import FaultyProxy
 from safetensors.torch import save
 from small_model import network
 from small_pictures import picture

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.dataset as dataset
 import pyarrow.fs as fs
 import pytest
-from counting_proxy import CountingProxy
 from local_s3 import LocalS3
+from s3_proxies import CountingProxy
 from tables import parquet, read_table
 
 from opacc_ray.lake import parquet_io

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import boto3
 import pytest
-from damaging_proxy import Damage, DamagingProxy
 from local_s3 import LocalS3
+from s3_proxies import Damage, DamagingProxy
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.s3_store import _is_md5

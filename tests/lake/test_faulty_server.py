@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Self
 
 import pytest
-from faulty_proxy import FAULTS, FaultyProxy
 from local_s3 import LocalS3
+from s3_proxies import FAULTS, FaultyProxy
 
 from opacc_ray.errors import SpecError, StorageError
 from opacc_ray.lake import store as storage
