@@ -1,6 +1,6 @@
 """Runs written by hand, shard by shard: every prediction and truth is known, and no cluster is needed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from stored_run import logits, settled, store_run
 
 from opacc_ray.extract.inference import decided_by_output
 from opacc_ray.extract.shards import FeatureShard
+from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.labels.label_documents import ImportedLabels
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -55,3 +57,10 @@ def write_run(
         return FeatureShard(named, named, columns, [])
 
     return store_run(str(home / name), spec, plan, map(features, np.array_split(np.arange(len(ids)), 3)))
+
+
+def label(run: Run, ids: Iterable[str], say: str | None = None) -> ImportedLabels:
+    """Import the true classes of some examples, or what somebody says of all of them."""
+    names = run.spec.model.classes or list(map(str, range(len(CLASSES))))
+    rows = "".join(f"{id},{names[TRUTH[IDS.index(id)]] if say is None else say}\n" for id in dict.fromkeys(ids))
+    return import_labels(run, "labels.csv", f"id,label\n{rows}".encode())

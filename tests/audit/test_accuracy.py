@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.dataset as ds
 import pytest
 from two_models import compare
-from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
+from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, label, write_run
 
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, comparison, verbs
@@ -27,12 +27,10 @@ from opacc_ray.report import answers
 from opacc_ray.runs.run import Run
 
 
-def label(run: Run, method: str = "srs", **parameters: Any) -> opacc.Selection:
+def labelled(run: Run, method: str = "srs", **parameters: Any) -> opacc.Selection:
     """Draw 60 examples and label them."""
     chosen = verbs.select(run, method, 60, parameters)
-    names = run.spec.model.classes or [str(c) for c in range(3)]
-    rows = "".join(f"{name},{names[TRUTH[IDS.index(name)]]}\n" for name in dict.fromkeys(chosen.ids))
-    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    label(run, chosen.ids)
     return chosen
 
 
@@ -45,14 +43,14 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(run: Run) -> None:
-    label(run)
+    labelled(run)
     before = accuracy.estimate(run, keep=False)
     [first, *_] = verbs.next_round(run, 40).ids
     after = accuracy.estimate(run, keep=False)
     assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
     assert ([item.labelled for item in after.rounds], after.missing, after.design_based) == ([60, 0], 40, True)
     assert "\nleft out  round 2, which waits for all of its 40 labels" in terminal_text(answers.estimate(after))
-    label_actions.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
+    label(run, [first])
     with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* by --partial or, in Python, partial"):
         accuracy.estimate(run, keep=False)
 
@@ -63,8 +61,7 @@ def test_first_labels_of_draws_with_replacement_are_a_sample_of_their_design(run
     ids = list(dict.fromkeys(chosen.ids))[:50]
     first = min(k for k, name in enumerate(chosen.ids) if name not in ids)
     assert set(ids) & set(chosen.ids[first:]), "some are drawn again"
-    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    label(run, ids)
     found = accuracy.estimate(run, partial=True)
     drawn = chosen.restrict(np.arange(150) < first)
     expected = estimate_outcomes(drawn, (PREDICTION == TRUTH)[drawn.index].astype(float))
@@ -81,8 +78,7 @@ def test_first_labels_of_draws_with_replacement_are_a_sample_of_their_design(run
 def test_labels_here_and_there_of_draws_with_replacement_count_at_every_draw(run: Run) -> None:
     chosen = verbs.select(run, "sups", 150, {})
     ids = list(dict.fromkeys(chosen.ids))[::2]
-    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    label(run, ids)
     found = accuracy.estimate(run, partial=True)
     assert found.n == sum(name in ids for name in chosen.ids) > len(ids)
     assert "missing at random" in str(found.reason)
@@ -97,7 +93,7 @@ def in_memory() -> opacc.Pool:
 
 @pytest.mark.parametrize("method", ["srs", "sups", "neyman"])
 def test_classes_are_stated_as_in_memory(method: str, run: Run) -> None:
-    chosen = label(run, method)
+    chosen = labelled(run, method)
     index = json.loads(run.features.read("index.json"))
     del index["predicted"]  # an old index without counts of predicted classes
     run.features.write("index.json", json.dumps(sealed(index)).encode())
@@ -114,7 +110,7 @@ def test_classes_are_stated_as_in_memory(method: str, run: Run) -> None:
 
 @pytest.mark.parametrize("method", ["srs", "neyman"])
 def test_confusions_sum_to_the_predicted_classes(method: str, run: Run) -> None:
-    label(run, method)
+    labelled(run, method)
     found = accuracy.estimate(run).confusion
     assert found is not None
     assert np.sum(found.share, axis=0) == pytest.approx(np.bincount(PREDICTION) / N)
@@ -139,8 +135,7 @@ def test_labels_of_classes_that_the_model_never_predicts_have_a_recall_of_0(tmp_
 
 def test_classes_say_that_labels_are_missing(run: Run) -> None:
     chosen = verbs.select(run, "srs", 60, {})
-    rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
-    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    label(run, chosen.ids[20:], "cat")
     result = accuracy.estimate(run, partial=True).to_dict()
     reasons = [result["reason"], result["by_true_class"]["cat"]["reason"], result["confusion"]["reason"]]
     assert all("20 of 60 labels of round 1 are assumed to be missing at random" in reason for reason in reasons)
@@ -150,7 +145,7 @@ def test_classes_say_that_labels_are_missing(run: Run) -> None:
 
 
 def test_other_model_is_found_by_id_and_by_the_names_of_its_classes(run: Run, tmp_path: Path) -> None:
-    chosen = label(run)
+    chosen = labelled(run)
     order = np.random.default_rng(1).permutation(N)
     code = np.array([2, 0, 1])  # of cat, dog and owl in the other model
     other = write_run(
@@ -172,7 +167,7 @@ def test_a_model_and_one_that_differs_on_four_examples_are_no_further_apart_than
     method: str, run: Run, tmp_path: Path
 ) -> None:
     """Also where the other run gives its classes other numbers."""
-    label(run, method)
+    labelled(run, method)
     nearly = PREDICTION.copy()
     nearly[:4] = (nearly[:4] + 1) % 3
     code = np.array([2, 0, 1])  # of cat, dog and owl in the other model
@@ -195,8 +190,7 @@ def test_a_model_and_one_that_differs_on_four_examples_are_no_further_apart_than
 def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -> None:
     other = write_run(tmp_path, "other", OTHER, classes=CLASSES)
     chosen = verbs.select(run, "srs", 60, {})
-    rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
-    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    label(run, chosen.ids[20:], "cat")
     with pytest.raises(LabelError, match="20 of 60 labels are missing"):
         comparison.compare(run, other)
     result = comparison.compare(run, other, partial=True).to_dict()
@@ -252,7 +246,7 @@ def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> Non
 
 
 def test_mean_cost_is_that_of_the_file(run: Run, tmp_path: Path) -> None:
-    chosen = label(run)
+    chosen = labelled(run)
     path = tmp_path / "costs.yaml"
     path.write_text("owl: 10\ncat: {dog: 2.5}\n")
     costs = load_costs(path, run.spec.model, run.num_classes)
@@ -271,7 +265,7 @@ def test_mean_cost_is_that_of_the_file(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cost", [1.0, 10.0])
 def test_errors_that_cost_the_same_cost_what_the_stated_accuracy_says(cost: float, run: Run) -> None:
-    label(run, "neyman")
+    labelled(run, "neyman")
     stated = accuracy.estimate(run, keep=False, costs=dict.fromkeys(CLASSES, cost))
     found = stated.mean_cost
     assert found is not None
@@ -286,7 +280,7 @@ def test_errors_that_cost_the_same_cost_what_the_stated_accuracy_says(cost: floa
 def test_confidence_of_the_pool_assists(run: Run) -> None:
     from opacc_ray.estimation.failures import assisted_estimate
 
-    chosen = label(run)
+    chosen = labelled(run)
     outcome = (PREDICTION == TRUTH).astype(float)[chosen.index]
     found = accuracy.estimate(run, assist=True).to_dict()["assisted"]
     assert 0 < found.pop("strength") <= 1
@@ -294,13 +288,13 @@ def test_confidence_of_the_pool_assists(run: Run) -> None:
 
 
 def test_method_that_predicts_outcomes_itself_is_not_assisted(run: Run) -> None:
-    label(run, "neyman")
+    labelled(run, "neyman")
     with pytest.raises(SpecError, match="neyman already uses one; remove --assist"):
         accuracy.estimate(run, assist=True)
 
 
 def test_run_without_confidence_cannot_be_assisted(run: Run) -> None:
-    label(run)
+    labelled(run)
     index = json.loads(run.features.read("index.json"))
     del index["features"]["confidence"]
     run.features.write("index.json", json.dumps(sealed(index)).encode())

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, write_run
+from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, label, write_run
 
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, comparison, verbs
@@ -18,11 +18,6 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.runs.run import Run
-
-
-def answer(run: Run, ids: list[str]) -> None:
-    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    label_actions.import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
 
 
 @pytest.fixture
@@ -36,7 +31,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 def test_failures_are_written_with_what_they_stand_for(run: Run, tmp_path: Path) -> None:
     chosen = verbs.select(run, "css", 60, {})
-    answer(run, list(chosen.ids))
+    label(run, chosen.ids)
     found = export_failures(run, str(tmp_path / "training.csv"))
     rows = rows_of(tmp_path / "training.csv")
     wrong = [name for name in chosen.ids if PREDICTION[IDS.index(name)] != TRUTH[IDS.index(name)]]
@@ -55,7 +50,7 @@ def test_a_comparison_reports_labels_that_were_exported(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = write_run(tmp_path, "b", OTHER, classes=CLASSES)
-    answer(run, list(verbs.select(run, "srs", 50, {}).ids))
+    label(run, verbs.select(run, "srs", 50, {}).ids)
     assert comparison.compare(run, other).taught == 0
     assert main(["labels", "export", run.uri, str(tmp_path / "t.csv"), "--to", "failures", "--json"]) == 0
     number = json.loads(capsys.readouterr().out)["examples"]
@@ -67,7 +62,7 @@ def test_a_comparison_reports_labels_that_were_exported(
     assert f"{number} labelled examples exported as training data" in capsys.readouterr().out
     again = write_run(tmp_path, "again", PREDICTION, classes=CLASSES)
     fresh = verbs.select(again, "srs", 40, {})
-    answer(again, list(fresh.ids))
+    label(again, fresh.ids)
     overlap = set(fresh.ids) & {row["id"] for row in rows_of(tmp_path / "t.csv")}
     assert comparison.compare(again, other).taught == len(overlap) > 0
 
@@ -77,11 +72,11 @@ def test_labels_that_the_old_model_gave_away_are_reported_on_a_draw_of_the_new_o
 ) -> None:
     """The documented order: the failures of the old run are exported, and the labels are those of the new one."""
     old, chosen = run, verbs.select(run, "srs", 60, {})
-    answer(old, list(chosen.ids))
+    label(old, chosen.ids)
     taught = export_training(old, str(tmp_path / "t.csv"))
     new = write_run(tmp_path, "b", OTHER, classes=CLASSES)
     fresh = verbs.select(new, "srs", 80, {})
-    answer(new, list(fresh.ids))
+    label(new, fresh.ids)
     overlap = set(fresh.ids) & {row["id"] for row in rows_of(tmp_path / "t.csv")}
     assert taught.examples == 60
     found = comparison.compare(Run.open(new.uri), Run.open(old.uri))

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
+from written_run import CLASSES, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import accuracy, goals, verbs
 from opacc_ray.audit.label_budget import label_budget
 from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import SpecError
 from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.labels import label_actions
 from opacc_ray.report import answers
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
@@ -20,11 +19,6 @@ from opacc_ray.runs.run import Run
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-
-
-def answer(run: Run, number: int) -> None:
-    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in run.read_chosen(number).ids)
-    label_actions.import_labels(run, f"labels-{number}.csv", ("id,label\n" + rows).encode())
 
 
 def test_before_any_label_it_is_the_models_own_word(run: Run) -> None:
@@ -40,7 +34,7 @@ def test_before_any_label_it_is_the_models_own_word(run: Run) -> None:
 def test_after_a_round_it_is_the_labels(run: Run) -> None:
     verbs.select(run, "neyman", 60, {})
     assert label_budget(run, 0.05).labels == 0
-    answer(run, 1)
+    label(run, run.read_selection(1).ids)
     found, goal = label_budget(run, 0.05), goals.look_for_goal(run, 0.05)
     assert (found.labels, found.worthless_labels, found.most_labels) == (60, None, None)
     assert (found.total_labels, found.srs_labels) == (goal.total_labels, goal.srs_labels)
@@ -54,7 +48,7 @@ def test_after_a_round_it_is_the_labels(run: Run) -> None:
 def test_the_course_of_half_widths_goes_from_what_is_seen_to_what_is_forecast(labelled: bool, run: Run) -> None:
     if labelled:
         verbs.select(run, "neyman", 40, {})
-        answer(run, 1)
+        label(run, run.read_selection(1).ids)
     found = label_budget(run, 0.05)
     course = found.course
     assert course is not None
@@ -75,9 +69,9 @@ def test_the_course_of_half_widths_goes_from_what_is_seen_to_what_is_forecast(la
 
 def test_the_goal_is_looked_at_with_the_interval_that_the_estimate_states(run: Run) -> None:
     verbs.select(run, "neyman", 30, {})
-    answer(run, 1)
+    label(run, run.read_selection(1).ids)
     verbs.next_round(run, 40)
-    answer(run, 2)
+    label(run, run.read_selection(2).ids)
     looked = goals.look_for_goal(run, 0.05)
     stated = accuracy.estimate(run, keep=False, level=looked.look_level)
     assert (looked.low, looked.high) == (stated.low, stated.high)
@@ -92,16 +86,16 @@ def test_another_method_takes_what_its_design_lets_one_expect(run: Run) -> None:
     with pytest.raises(SpecError, match="did you mean 'css'"):
         label_budget(run, 0.04, method="cs")
     verbs.select(run, "srs", 60, {})
-    answer(run, 1)
+    label(run, run.read_selection(1).ids)
     after = label_budget(run, 0.04, method="srs")
     assert after.method_labels == after.srs_labels
 
 
 def test_the_estimate_of_neyman_reads_the_pool_and_learns_from_all_rounds(run: Run) -> None:
     first = verbs.select(run, "neyman", 30, {})
-    answer(run, 1)
+    label(run, run.read_selection(1).ids)
     second = verbs.next_round(run, 40)
-    answer(run, 2)
+    label(run, run.read_selection(2).ids)
     outcomes = [(PREDICTION == TRUTH)[part.index].astype(float) for part in (first, second)]
     stated = accuracy.estimate(run)
     with feature_store.open_view(run, (), ("prediction", "confidence", "hidden")) as view:
@@ -113,6 +107,6 @@ def test_the_estimate_of_neyman_reads_the_pool_and_learns_from_all_rounds(run: R
 
 def test_rounds_are_combined_exactly_unbiased_if_the_run_asks_for_it(run: Run) -> None:
     chosen = verbs.select(run, "neyman", 30, {"combine": "rounds"})
-    answer(run, 1)
+    label(run, run.read_selection(1).ids)
     outcome = (PREDICTION == TRUTH)[chosen.index].astype(float)
     assert accuracy.estimate(run).value == pytest.approx(estimate_outcomes(chosen, outcome).value)

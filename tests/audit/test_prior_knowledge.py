@@ -17,7 +17,7 @@ from local_s3 import LocalS3
 from small_model import trained
 from small_pictures import picture
 from small_spec import small_spec
-from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
+from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, label, write_run
 
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, prior_knowledge, verbs
@@ -40,23 +40,18 @@ WEIGHTS = {"sha256": "a" * 64, "classes": CLASSES}
 POOL = opacc.Pool(ids=IDS, hidden=np.ones((N, 5)), confidence=CONFIDENCE.astype(np.float32), prediction=PREDICTION)
 
 
-def answer(run: Run, chosen: opacc.Selection) -> None:
-    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in chosen.ids)
-    label_actions.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
-
-
 @pytest.fixture
 def earlier(tmp_path: Path) -> Run:
     """An audit of the same weights, with 60 labels."""
     run = write_run(tmp_path, "before", PREDICTION, listing="z", **WEIGHTS)
-    answer(run, verbs.select(run, "srs", 60, {}, seed=9))
+    label(run, verbs.select(run, "srs", 60, {}, seed=9).ids)
     return run
 
 
 @pytest.mark.slow
 def test_an_audit_starts_from_earlier_ones_of_the_same_weights(tmp_path: Path, earlier: Run) -> None:
     another = write_run(tmp_path, "another", OTHER, **(WEIGHTS | {"sha256": "b" * 64}))
-    answer(another, verbs.select(another, "srs", 30, {}))
+    label(another, verbs.select(another, "srs", 30, {}).ids)
     unlabelled = write_run(tmp_path, "unlabelled", PREDICTION, **WEIGHTS)
     run = write_run(tmp_path, "now", PREDICTION, sections={"sample": NEYMAN, "history": "auto"}, **WEIGHTS)
     first = verbs.select(run, "neyman", 40, {})
@@ -68,8 +63,8 @@ def test_an_audit_starts_from_earlier_ones_of_the_same_weights(tmp_path: Path, e
     told = opacc.History(labelled=[{"pool": known, "outcomes": (PREDICTION == TRUTH)[index].astype(float)}])
     assert first.index.tolist() == opacc.select(POOL, "neyman", 40, history=told).index.tolist()
     assert first.index.tolist() != opacc.select(POOL, "neyman", 40).index.tolist()
-    answer(run, first)
-    answer(unlabelled, verbs.select(unlabelled, "srs", 50, {}))  # what comes later changes nothing
+    label(run, first.ids)
+    label(unlabelled, verbs.select(unlabelled, "srs", 50, {}).ids)  # what comes later changes nothing
     found = accuracy.estimate(run)
     outcome = (PREDICTION == TRUTH)[first.index].astype(float)
     assert found.value == pytest.approx(estimate_outcomes(first, outcome, pool=POOL, history=told).value)
@@ -84,7 +79,7 @@ def test_an_earlier_audit_with_other_classes_teaches_nothing(
 ) -> None:
     shifted = WEIGHTS | {"classes": [*CLASSES[1:], CLASSES[0]]}
     other = write_run(tmp_path, "other", PREDICTION, **shifted)
-    answer(other, verbs.select(other, "srs", 60, {}, seed=9))
+    label(other, verbs.select(other, "srs", 60, {}, seed=9).ids)
     run = write_run(tmp_path, "now", PREDICTION, sections={"sample": NEYMAN, "history": "auto"}, **WEIGHTS)
     verbs.select(run, "neyman", 40, {})
     kept = read_record(run)
@@ -109,7 +104,7 @@ def test_named_audits_must_be_there_and_found_ones_need_not(tmp_path: Path, earl
 def test_labels_of_another_models_audit_on_the_same_pool_say_how_this_model_did(tmp_path: Path) -> None:
     other = write_run(tmp_path, "other", OTHER, **(WEIGHTS | {"sha256": "b" * 64}))
     chosen = verbs.select(other, "srs", 60, {}, seed=9)
-    answer(other, chosen)
+    label(other, chosen.ids)
     for listing, said in (("a", PREDICTION), ("b", OTHER)):  # the same pool; one that was listed otherwise
         sections = {"sample": NEYMAN, "history": [other.uri]}
         run = write_run(tmp_path, f"now-{listing}", PREDICTION, listing=listing, sections=sections, **WEIGHTS)
@@ -123,7 +118,7 @@ def test_labels_of_another_models_audit_on_the_same_pool_say_how_this_model_did(
 @pytest.mark.parametrize("fault", ["lost", "changed", "record lost", "record changed"])
 def test_a_history_that_rounds_were_drawn_by_is_never_replaced(fault: str, tmp_path: Path, earlier: Run) -> None:
     run = write_run(tmp_path, "now", PREDICTION, sections={"sample": NEYMAN, "history": [earlier.uri]}, **WEIGHTS)
-    answer(run, verbs.select(run, "neyman", 40, {}))
+    label(run, verbs.select(run, "neyman", 40, {}).ids)
     kept = read_record(run)
     assert kept is not None
     record, file = (

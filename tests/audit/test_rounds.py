@@ -5,14 +5,13 @@ The runs here are written by hand (`written_run.py`).
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from logged import log_labels
-from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
+from written_run import CLASSES, PREDICTION, TRUTH, label, write_run
 
 from opacc_ray.audit import accuracy, goals, verbs
 from opacc_ray.audit.status import status
@@ -30,11 +29,6 @@ def run(tmp_path: Path) -> Run:
     return write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
 
 
-def import_for(run: Run, ids: Sequence[str]) -> dict[str, Any]:
-    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    return label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
-
-
 def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
     assert main(arguments) == 0
@@ -50,11 +44,11 @@ def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 )
 def test_what_is_refused_closes_nothing(budget: int, wrong: dict[str, Any], run: Run) -> None:
     chosen = verbs.select(run, "css", 60, {})
-    import_for(run, chosen.ids[:40])
+    label(run, chosen.ids[:40])
     with pytest.raises(SpecError):
         verbs.next_round(run, budget, close=True, **wrong)
     assert run.read_closed(1) is None
-    assert import_for(run, chosen.ids[40:])["labelled"] == 60
+    assert label(run, chosen.ids[40:]).labelled == 60
 
 
 def test_labels_that_come_after_the_closing_are_counted_and_told(
@@ -62,7 +56,7 @@ def test_labels_that_come_after_the_closing_are_counted_and_told(
 ) -> None:
     chosen = verbs.select(run, "css", 60, {})
     late = chosen.ids[::3]
-    import_for(run, [name for name in chosen.ids if name not in late])
+    label(run, [name for name in chosen.ids if name not in late])
     following = verbs.next_round(run, 100, close=True)
     again = sorted(set(late) & set(following.ids))
     assert again
@@ -81,17 +75,17 @@ def test_labels_that_come_after_the_closing_are_counted_and_told(
 
 def test_closed_round_without_any_label_changes_no_design(run: Run) -> None:
     first = verbs.select(run, "css", 60, {})
-    import_for(run, first.ids)
+    label(run, first.ids)
     verbs.next_round(run, 20)
     verbs.next_round(run, 20, close=True)
-    import_for(run, run.read_selection(3).ids)
+    label(run, run.read_selection(3).ids)
     result = accuracy.estimate(run).to_dict()
     assert (result["n"], result["given_up"], result["design_based"], result["reason"]) == (80, 20, True, None)
 
 
 def test_closing_again_gives_up_what_was_given_up_before(run: Run) -> None:
     chosen = verbs.select(run, "srs", 20, {})
-    import_for(run, chosen.ids[:15])
+    label(run, chosen.ids[:15])
     verbs.close_round(run)
     label_actions.withdraw(run, chosen.ids[0])
     verbs.close_round(run)
@@ -102,11 +96,11 @@ def test_label_that_comes_while_the_next_round_is_drawn_is_not_given_up(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = verbs.select(run, "neyman", 20, {})
-    import_for(run, chosen.ids[:15])
+    label(run, chosen.ids[:15])
     draw = verbs._choose
 
     def slow(*arguments: Any) -> Any:
-        import_for(run, chosen.ids[15:18])
+        label(run, chosen.ids[15:18])
         return draw(*arguments)
 
     with monkeypatch.context() as patch:
@@ -123,10 +117,10 @@ def test_two_that_close_a_round_while_labels_come_give_up_none_of_them(
 ) -> None:
     """Both have read the round, then labels come, then both write: each decides again on the log as it is."""
     chosen = verbs.select(run, "srs", 40, {})
-    import_for(run, chosen.ids[:30])
+    label(run, chosen.ids[:30])
     others = [Run.open(run.uri) for _ in range(2)]
     waiting = [labelled_rounds.read_rounds(other) for other in others]
-    import_for(run, chosen.ids[30:35])
+    label(run, chosen.ids[30:35])
     for other, rounds in zip(others, waiting, strict=True):
         monkeypatch.setattr(verbs, "read_rounds", lambda _, rounds=rounds: rounds)
         with pytest.raises(LabelError, match=r"were imported during its closing, so nothing was closed"):
@@ -142,12 +136,12 @@ def test_labels_that_come_between_the_decision_and_the_entry_are_seen(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = verbs.select(run, "srs", 20, {})
-    import_for(run, chosen.ids[:15])
+    label(run, chosen.ids[:15])
     create, other = type(run.store).create, Run.open(run.uri)
 
     def late(store: Any, key: str, data: bytes) -> bytes:
         monkeypatch.undo()
-        import_for(other, chosen.ids[15:18])
+        label(other, chosen.ids[15:18])
         return bytes(create(store, key, data))
 
     monkeypatch.setattr(type(run.store), "create", late)
@@ -158,7 +152,7 @@ def test_labels_that_come_between_the_decision_and_the_entry_are_seen(
 
 def test_labels_in_conflict_leave_a_round_open(run: Run) -> None:
     chosen = verbs.select(run, "srs", 20, {})
-    import_for(run, chosen.ids[:15])
+    label(run, chosen.ids[:15])
     rows = "".join(f"{chosen.ids[15]},{name}\n" for name in CLASSES[:2])
     log_labels(Run.open(run.uri), "twice.csv", f"id,label\n{rows}".encode())
     with pytest.raises(LabelError, match="labels in conflict"):
@@ -167,7 +161,7 @@ def test_labels_in_conflict_leave_a_round_open(run: Run) -> None:
 
 
 def test_next_again_prints_the_round_that_a_killed_command_drew(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    import_for(run, verbs.select(run, "srs", 30, {}).ids)
+    label(run, verbs.select(run, "srs", 30, {}).ids)
     drawn = text_of(capsys, "next", run.uri, "--budget", "20")
     again = text_of(capsys, "next", run.uri, "--budget", "20")
     assert "round 2 was drawn already; label it" in again
@@ -179,7 +173,7 @@ def test_next_again_prints_the_round_that_a_killed_command_drew(run: Run, capsys
     assert "needs 20 labels" in (refusal := capsys.readouterr().err)
     assert "none has come yet: give them by `opacc label" in refusal
     assert "--close" not in refusal
-    import_for(run, run.read_selection(2).ids[:5])
+    label(run, run.read_selection(2).ids[:5])
     assert main(["next", run.uri, "--budget", "20"]) == LabelError.exit_code
     assert "needs 15 labels" in capsys.readouterr().err
 
@@ -192,9 +186,9 @@ def test_a_round_of_which_a_stratum_has_no_label_is_not_gone_on_from(say: str, r
     """No estimate could count its labels, and so none those of later rounds."""
     chosen = verbs.select(run, "css", 20, {})
     stratum = chosen.design.columns()["stratum"]
-    import_for(run, [id for id, own in zip(chosen.ids, stratum, strict=True) if own > 0])
+    label(run, [id for id, own in zip(chosen.ids, stratum, strict=True) if own > 0])
     others = [id for id, own in zip(chosen.ids, stratum, strict=True) if own == 0]
-    label_actions.import_labels(run, "others.csv", ("id,label\n" + "".join(f"{id},{say}\n" for id in others)).encode())
+    label(run, others, say)
     message = "the labels of round 1 of .* cannot be used yet: stratum 0 has no label, .*; label some of it, or draw"
     with pytest.raises(LabelError, match=message):
         verbs.next_round(run, 10, close=True)
@@ -209,10 +203,10 @@ def test_a_round_of_which_a_stratum_has_no_label_is_not_gone_on_from(say: str, r
 
 def test_parameters_that_are_not_given_stay(run: Run) -> None:
     first = verbs.select(run, "neyman", 30, {"floor": 0.4, "price": 0.3})
-    import_for(run, first.ids)
+    label(run, first.ids)
     second = verbs.next_round(run, 20, parameters={"price": 0.2})
     assert (second.parameters["floor"], second.parameters["price"]) == (0.4, 0.2)
-    import_for(run, second.ids)
+    label(run, second.ids)
     assert verbs.next_round(run, 20, method="srs").parameters == {"replacement": False}
 
 
@@ -223,17 +217,17 @@ def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = verbs.select(run, "css", 60, {})
-    import_for(run, first.ids[::2])
+    label(run, first.ids[::2])
     with pytest.raises(LabelError, match=r"round 1 of .* needs 30 labels, and only complete rounds count"):
         goals.look_for_goal(run, 0.1)
     sequence = accuracy.estimate(run, partial=True).to_dict()["sequence"]
     assert (sequence["low"], sequence["high"]) == (0, 1)
-    import_for(run, first.ids[1::2])
+    label(run, first.ids[1::2])
     whole = accuracy.estimate(run).to_dict()["sequence"]
     assert (whole["method"], whole["reason"]) == (SPENDING, None)
     before = goals.look_for_goal(run, 0.02)
     second = verbs.next_round(run, 50)
-    import_for(run, second.ids[::5])
+    label(run, second.ids[::5])
     halfway = accuracy.estimate(run, partial=True).to_dict()["sequence"]
     assert halfway == whole | {"reason": "it only includes complete rounds, and round 2 still needs labels"}
     told = text_of(capsys, "estimate", run.uri, "--partial")
@@ -245,7 +239,7 @@ def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
 
 def test_half_a_round_is_a_look_where_a_sequence_goes_label_by_label(run: Run) -> None:
     first = verbs.select(run, "srs", 60, {})
-    import_for(run, first.ids[:30])
+    label(run, first.ids[:30])
     result = accuracy.estimate(run, partial=True).to_dict()
     (known,) = labelled_rounds.read_rounds(run)
     assert result["sequence"]["low"] == confidence_sequence(join(known.known, known.outcome)).low > 0
@@ -254,11 +248,11 @@ def test_half_a_round_is_a_look_where_a_sequence_goes_label_by_label(run: Run) -
 
 def test_labels_that_come_before_those_of_earlier_draws_are_no_look_until_the_round_is_whole(run: Run) -> None:
     first = verbs.select(run, "srs", 60, {})
-    import_for(run, first.ids[1:31])
+    label(run, first.ids[1:31])
     early = accuracy.estimate(run, partial=True).to_dict()["sequence"]
     assert (early["low"], early["high"]) == (0, 1)
     assert early["reason"] == "it only includes complete rounds, and round 1 still needs labels"
-    import_for(run, first.ids)
+    label(run, first.ids)
     whole = accuracy.estimate(run).to_dict()["sequence"]
     assert (whole["method"], whole["reason"]) == (BETTING, None)
     assert 0 < whole["low"] <= whole["high"]
@@ -266,7 +260,7 @@ def test_labels_that_come_before_those_of_earlier_draws_are_no_look_until_the_ro
 
 def test_round_that_is_closed_with_the_look_counts_and_is_closed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     first = verbs.select(run, "css", 60, {})
-    import_for(run, first.ids[:50])
+    label(run, first.ids[:50])
     reached = json.loads(text_of(capsys, "next", run.uri, "--until", "0.4", "--close", "--json"))
     assert reached["goal"]["reached"]
     assert run.read_closed(1) == sorted(first.ids[50:], key=first.ids.index)
@@ -286,14 +280,14 @@ def answered(run: Run, *arguments: str, capsys: pytest.CaptureFixture[str]) -> d
 def test_rounds_until_a_goal_are_drawn_as_planned_and_end(
     method: str, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import_for(run, verbs.select(run, method, 30, {}).ids)
+    label(run, verbs.select(run, method, 30, {}).ids)
     sizes, answer = [30], answered(run, "--until", "±0.06", capsys=capsys)
     while not answer["goal"]["reached"]:
         assert answer["n"] == answer["goal"]["sizes"][0]
         assert answer["goal"]["labels_to_go"] == sum(answer["goal"]["sizes"])
         assert answer["goal"]["total_labels"] == sum(sizes) + answer["goal"]["labels_to_go"]
         sizes.append(answer["n"])
-        import_for(run, run.read_selection(answer["round"]).ids)
+        label(run, run.read_selection(answer["round"]).ids)
         answer = answered(run, "--until", "±0.06", capsys=capsys)
     assert len(sizes) <= 6
     goal = answer["goal"]
@@ -307,13 +301,13 @@ def test_rounds_until_a_goal_are_drawn_as_planned_and_end(
 def test_what_is_decided_is_kept_with_the_round_and_the_same_again(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import_for(run, verbs.select(run, "neyman", 30, {}).ids)
+    label(run, verbs.select(run, "neyman", 30, {}).ids)
     asked = goals.look_for_goal(run, 0.06)
     assert run.goals().get(1) is None  # asking writes nothing
     first = answered(run, "--until", "0.06", capsys=capsys)
     assert run.goals().get(1) == asked
     assert first["goal"].items() <= asked.to_dict().items()
-    import_for(run, run.read_selection(2).ids)
+    label(run, run.read_selection(2).ids)
     again = goals.look_for_goal(run, 0.06)
     assert again.looks[:1] == asked.looks
     assert goals.look_for_goal(run, 0.06) == again
@@ -324,7 +318,7 @@ def test_what_is_decided_is_kept_with_the_round_and_the_same_again(
 
 
 def test_where_all_is_labelled_nothing_more_is_advised_or_drawn(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    import_for(run, verbs.select(run, "neyman", 300, {}).ids)
+    label(run, verbs.select(run, "neyman", 300, {}).ids)
     told = text_of(capsys, "next", run.uri, "--until", "0.01")
     assert "reached   ±1 points with 300 labels in 1 round\n" in told
     assert "note" not in told
@@ -335,7 +329,7 @@ def test_where_all_is_labelled_nothing_more_is_advised_or_drawn(run: Run, capsys
 def test_labels_that_are_missing_are_asked_for_before_a_goal_draws_more(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import_for(run, verbs.select(run, "srs", 30, {}).ids)
+    label(run, verbs.select(run, "srs", 30, {}).ids)
     answered(run, "--until", "0.05", capsys=capsys)
     assert main(["next", run.uri, "--until", "0.05"]) == LabelError.exit_code
     assert "round 2 of" in capsys.readouterr().err

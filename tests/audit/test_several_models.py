@@ -13,7 +13,7 @@ from local_s3 import LocalS3
 from small_model import network, trained
 from small_pictures import picture
 from small_spec import small_spec
-from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
+from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, label, write_run
 
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, comparison, verbs
@@ -51,20 +51,15 @@ def run(tmp_path: Path, others: list[Run]) -> Run:
     return write_run(tmp_path, "a", PREDICTION, sections={"sample": sample}, classes=CLASSES)
 
 
-def answer(run: Run, chosen: opacc.Selection) -> None:
-    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in chosen.ids)
-    label_actions.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
-
-
 def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run: Run, others: list[Run]) -> None:
     first = verbs.select(run, "neyman", 40, {})
     expected = opacc.select(POOLS, "neyman", 40)
     assert first.index.tolist() == expected.index.tolist()
-    answer(run, first)
+    label(run, first.ids)
     second = verbs.next_round(run, 60)
     rows = OUTCOMES[:, first.index]
     assert second.index.tolist() == select(POOLS, "neyman", 60, previous=[(first, rows)]).index.tolist()
-    answer(run, second)
+    label(run, second.ids)
     found = comparison.compare(run, *others)
     assert found.predicted
     assert found.same_listing
@@ -88,7 +83,7 @@ def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run
 
 def test_models_with_equal_predictions_are_reported_as_equal(run: Run, tmp_path: Path) -> None:
     same = [write_run(tmp_path, name, PREDICTION, classes=CLASSES) for name in ("same", "again")]
-    answer(run, verbs.select(run, "neyman", 40, {}))
+    label(run, verbs.select(run, "neyman", 40, {}).ids)
     found = comparison.compare(run, same[0])
     assert "best      none: all predictions are equal" in terminal_text(answers.comparison(found))
     unknown = found.model_copy(update={"differences": [found.differences[0].model_copy(update={"num_unlike": None})]})
@@ -100,7 +95,7 @@ def test_models_with_equal_predictions_are_reported_as_equal(run: Run, tmp_path:
 def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, others: list[Run]) -> None:
     chosen = verbs.select(run, "css", 60, {})
     assert chosen.index.tolist() == opacc.select(POOLS[0], "css", 60).index.tolist()
-    answer(run, chosen)
+    label(run, chosen.ids)
     found = comparison.compare(run, *others)
     assert not found.predicted
     assert sum(own.best for own in found.models) == pytest.approx(1)
@@ -112,7 +107,7 @@ def test_another_metric_is_compared_as_from_python(
     method: str, run: Run, others: list[Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = verbs.select(run, method, 80, {})
-    answer(run, chosen)
+    label(run, chosen.ids)
     kept = {"ids": IDS, "hidden": np.ones((N, 5)), "confidence": CONFIDENCE.astype(np.float32), "classes": CLASSES}
     pools = [opacc.Pool(**kept, prediction=said) for said in SAID]
     labels = {name: CLASSES[TRUTH[IDS.index(name)]] for name in chosen.ids}
@@ -145,7 +140,7 @@ def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_
     order = np.random.default_rng(1).permutation(N)
     other = write_run(tmp_path, "d", OTHER[order], [IDS[i] for i in order], "b", classes=CLASSES)
     chosen = verbs.select(run, "neyman", 60, {})
-    answer(run, chosen)
+    label(run, chosen.ids)
     found = comparison.compare(run, other)
     assert not found.predicted
     expected = compare_outcomes(chosen, OUTCOMES[:2, chosen.index])
