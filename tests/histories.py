@@ -27,6 +27,7 @@ from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
 from opacc_ray.labels.label_log import LabelAction, read_log
+from opacc_ray.labels.labelled_rounds import read_labelled
 from opacc_ray.runs.commit_log import FOLDER
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import ClosedRound, Draw
@@ -184,7 +185,7 @@ def _given_up(run: Run) -> Iterator[str]:
     """Yield closings of examples that had a label."""
     for commit in run.commits:
         for closed in commit.documents(ClosedRound):
-            before = verbs.read_labelled(run.at(run.commits[: commit.number - 1]))
+            before = read_labelled(run.at(run.commits[: commit.number - 1]))
             if lost := before & set(closed.given_up):
                 yield f"entry {commit.number} gives up {len(lost)} examples with a label"
 

@@ -3,36 +3,19 @@
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from opacc_ray.audit.run_numbers import (
-    Asked,
-    RunNumbers,
-    asked_of,
-    checked_metric,
-    class_names,
-    history_for,
-    lead_of,
-    open_for_estimates,
-    run_numbers,
-)
+from opacc_ray.audit import run_numbers
+from opacc_ray.audit.run_numbers import Asked, RunNumbers
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimation.adjustments import (
-    Circumstances,
-    PoolAsSample,
-    SecondOpinions,
-    Statement,
-    baseline,
-    disagreement,
-    represent,
-    widen,
-)
+from opacc_ray.estimation import adjustments
+from opacc_ray.estimation.adjustments import Circumstances, PoolAsSample, SecondOpinions, Statement
 from opacc_ray.estimation.class_totals import cost_of_every_error, cost_of_failures
 from opacc_ray.estimation.estimate import measure_failures
 from opacc_ray.estimation.failures import (
@@ -48,31 +31,13 @@ from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.sample import Sample, join
 from opacc_ray.estimation.sequential import SPENDING, confidence_sequence, draw_sequence
 from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.labels import labelled_rounds
 from opacc_ray.labels.label_log import Score, label_files, refuse_lost
 from opacc_ray.labels.label_rows import find_class, quoted, why_no_class
-from opacc_ray.labels.labelled_rounds import (
-    LabelledRound,
-    digest_of,
-    having_labels,
-    measure_agreement,
-    no_label,
-    none_imported,
-    read_rounds,
-    reason_of,
-    stated,
-    with_nonresponse,
-)
+from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.parts.view import View
+from opacc_ray.runs import estimate_documents as documents
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.estimate_documents import (
-    AccuracyEstimate,
-    AnytimeInterval,
-    AssistedEstimate,
-    LabelNoise,
-    MeanCost,
-    SimpleRandomBaseline,
-    StatedEstimate,
-)
 from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import ESTIMATE, Run
 from opacc_ray.runs.run_documents import Seal
@@ -91,56 +56,49 @@ def load_costs(path: str | Path, model: ModelSpec, num_classes: int | None = Non
     """
     if not model.has_classes:
         raise SpecError(f"--costs is only supported for classification, and the task is {model.task}; remove it")
-    file = _File(str(path), model, num_classes)
-    costs: Costs = {}
-    for true, item in file.by_class(read_yaml(path, "file of costs"), "costs").items():
-        if isinstance(item, dict):
-            confused = file.by_class(item, f"the costs of {true!r}")
-            costs[true] = {predicted: file.cost(value, true, predicted) for predicted, value in confused.items()}
-        else:
-            costs[true] = file.cost(item, true)
-    return costs
 
-
-@dataclass(frozen=True)
-class _File:
-    """A file of costs, and the classes that it may name."""
-
-    path: str
-    model: ModelSpec
-    num_classes: int | None
-
-    def by_class(self, content: Any, what: str) -> dict[str, Any]:
+    def by_class(content: Any, what: str) -> dict[str, Any]:
         """Return a mapping with canonical class names as keys."""
         if not isinstance(content, dict) or not content:
-            classes = self.model.classes or ["3"]
-            raise SpecError(f"{self.path}: {what} must have lines with a class and a cost, such as {classes[0]}: 10")
+            classes = model.classes or ["3"]
+            raise SpecError(f"{path}: {what} must have lines with a class and a cost, such as {classes[0]}: 10")
         named: dict[str, Any] = {}
         for key, value in content.items():
-            name = self._name(key)
-            if name in named:
-                raise SpecError(f"{self.path}: the class {name!r} appears twice; keep one of its lines")
+            if (name := _class_of(key, str(path), model, num_classes)) in named:
+                raise SpecError(f"{path}: the class {name!r} appears twice; keep one of its lines")
             named[name] = value
         return named
 
-    def cost(self, value: Any, true: str, predicted: str | None = None) -> float:
-        """Return a cost as a number of at least 0."""
-        of = f"errors on {true!r}" if predicted is None else f"predicting {predicted!r} for {true!r}"
-        if true == predicted:
-            raise SpecError(f"{self.path}: predicting {true!r} for {true!r} is no error; remove that line")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-            raise SpecError(f"{self.path}: the cost of {of} is {value!r}; give a finite number of at least 0")
-        return float(value)
+    costs: Costs = {}
+    for true, item in by_class(read_yaml(path, "file of costs"), "costs").items():
+        if isinstance(item, dict):
+            confused = by_class(item, f"the costs of {true!r}")
+            costs[true] = {predicted: _cost(value, str(path), true, predicted) for predicted, value in confused.items()}
+        else:
+            costs[true] = _cost(item, str(path), true)
+    return costs
 
-    def _name(self, key: Any) -> str:
-        if isinstance(key, bool) or not isinstance(key, str | int | float):
-            raise SpecError(f"{self.path}: YAML parses the name of a class as {key!r}; put quotes around it")
-        found = find_class(str(key), self.model.classes)
-        if found is None:
-            raise SpecError(f"{self.path} names {quoted(str(key))}, {why_no_class(str(key), self.model.classes)}")
-        if self.num_classes is not None and found >= self.num_classes:
-            raise SpecError(f"{self.path}: the class {found} is none of the model's, 0 to {self.num_classes - 1}")
-        return self.model.name_of(found)
+
+def _class_of(key: Any, path: str, model: ModelSpec, num_classes: int | None) -> str:
+    """Return the canonical name of a class in a file of costs."""
+    if isinstance(key, bool) or not isinstance(key, str | int | float):
+        raise SpecError(f"{path}: YAML parses the name of a class as {key!r}; put quotes around it")
+    place = find_class(str(key), model.classes)
+    if place is None:
+        raise SpecError(f"{path} names {quoted(str(key))}, {why_no_class(str(key), model.classes)}")
+    if num_classes is not None and place >= num_classes:
+        raise SpecError(f"{path}: the class {place} is none of the model's, 0 to {num_classes - 1}")
+    return model.name_of(place)
+
+
+def _cost(value: Any, path: str, true: str, predicted: str | None = None) -> float:
+    """Return a cost as a number of at least 0."""
+    of = f"errors on {true!r}" if predicted is None else f"predicting {predicted!r} for {true!r}"
+    if true == predicted:
+        raise SpecError(f"{path}: predicting {true!r} for {true!r} is no error; remove that line")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise SpecError(f"{path}: the cost of {of} is {value!r}; give a finite number of at least 0")
+    return float(value)
 
 
 def estimate(
@@ -155,7 +113,7 @@ def estimate(
     by: Sequence[str] | None = None,
     lead: str | None = None,
     keep: bool = True,
-) -> AccuracyEstimate:
+) -> documents.AccuracyEstimate:
     """Estimate accuracy and metrics from the labels of all rounds, and write ``estimate.json`` if ``keep``.
 
     Labels may be missing, given up or "can't tell". If the labelled examples are the first ones of a sequential design,
@@ -181,13 +139,13 @@ def estimate(
         ``assist`` is set, and the run has no confidence or its method already uses predictions; or there is no such
         metric, class or slice.
     """
-    rounds, asked = read_rounds(run, score=score), asked_of(run, metrics, by)
+    rounds, asked = labelled_rounds.read_rounds(run, score=score), run_numbers.asked_of(run, metrics, by)
     known = with_labels(run, rounds, partial)
-    with open_for_estimates(run, [item.known for item in known]) as view:
-        numbers = run_numbers(run, rounds, known, view, asked.slicings(view), asked.metrics, level)
+    with run_numbers.open_for_estimates(run, [item.known for item in known]) as view:
+        numbers = run_numbers.measure_run(run, rounds, known, view, asked.slicings(view), asked.metrics, level)
         document = _stated(numbers, asked, level, costs, assist)
-    lead = lead or next(iter(metrics or ()), None) or lead_of(run)
-    document = document.model_copy(update={"lead": str(checked_metric(lead, class_names(run)))})
+    lead = lead or next(iter(metrics or ()), None) or run_numbers.lead_of(run)
+    document = document.model_copy(update={"lead": str(run_numbers.checked_metric(lead, run_numbers.class_names(run)))})
     for _, seal in run.logged(Seal):
         unsealed = [f"This is not what was sealed before the first label: {it}." for it in seal.deviations(document)]
         document = document.model_copy(update={"notes": [*document.notes, *unsealed]})
@@ -196,7 +154,9 @@ def estimate(
     return document
 
 
-def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None, assist: bool) -> AccuracyEstimate:
+def _stated(
+    numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None, assist: bool
+) -> documents.AccuracyEstimate:
     run, rounds, known = numbers.run, numbers.rounds, numbers.known
     sample, failures = numbers.sample, numbers.numbers.failures
     assert failures is not None
@@ -205,17 +165,17 @@ def _stated(numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None
     by_design, found = accuracy.estimate(level), accuracy.estimate(circumstances.own_level)
     said, warnings = circumstances.statement(found), warnings_of(run, rounds)
     own = replace(said.estimate, reason=without_lead(said.estimate.reason, warnings))
-    return AccuracyEstimate(
+    return documents.AccuracyEstimate(
         **basis_of(run, rounds),
-        **stated(own, rounds),
-        labels_digest=digest_of(rounds),
+        **labelled_rounds.stated(own, rounds),
+        labels_digest=labelled_rounds.digest_of(rounds),
         label_files=label_files(run),
         allows_for=list(said.allows_for),
         goal=circumstances.goal,
         goal_of=circumstances.goal_of,
-        by_design=StatedEstimate(**stated(by_design, rounds)),
+        by_design=documents.StatedEstimate(**labelled_rounds.stated(by_design, rounds)),
         notes=[*said.notes, *numbers.notes(asked, circumstances.own_level)],
-        srs=SimpleRandomBaseline(**baseline(sample, by_design).to_dict()),
+        srs=documents.SimpleRandomBaseline(**adjustments.baseline(sample, by_design).to_dict()),
         sequence=_sequence(known, circumstances),
         assisted=_assisted(run, rounds, known, circumstances) if assist else None,
         mean_cost=None if costs is None else _mean_cost(numbers, said.estimate, costs, circumstances.own_level),
@@ -241,10 +201,10 @@ def measure_accuracy(run: Run, known: Sequence[LabelledRound], view: View | None
 
     The ``view`` of these is opened unless it is given.
     """
-    sample = sample_of(known, history_for(run, [item.known for item in known]))
+    sample = sample_of(known, run_numbers.history_for(run, [item.known for item in known]))
     if not uses_regression(sample.rounds.selections):
         return RunAccuracy(sample, failures_by_design(sample))
-    with nullcontext(view) if view else open_for_estimates(run, sample.rounds.selections) as opened:
+    with nullcontext(view) if view else run_numbers.open_for_estimates(run, sample.rounds.selections) as opened:
         return RunAccuracy(sample, measure_failures(opened, sample)[0])
 
 
@@ -274,12 +234,12 @@ def _population(
     asked = run.spec.pool.population
     if asked is None:
         return None
-    with nullcontext(view) if view else open_for_estimates(run, [item.known for item in known]) as opened:
+    with nullcontext(view) if view else run_numbers.open_for_estimates(run, [item.known for item in known]) as opened:
         sample, failures = accuracy or measure_accuracy(run, known, opened)
         clusters = fit = None
         if asked.cluster is not None:
             clusters, fit = opened.slicing(asked.cluster).codes, fit_failures(opened, sample)
-        return represent(asked, failures.accuracy(level), sample, clusters, fit)
+        return adjustments.represent(asked, failures.accuracy(level), sample, clusters, fit)
 
 
 def accuracy_to_state(
@@ -288,7 +248,7 @@ def accuracy_to_state(
     """Return the estimate to report, from those of some rounds that have labels."""
     accuracy = measure_accuracy(run, known)
     circumstances = circumstances_of(run, known, level, accuracy)
-    return circumstances.statement(with_nonresponse(accuracy.estimate(circumstances.own_level), rounds))
+    return circumstances.statement(labelled_rounds.with_nonresponse(accuracy.estimate(circumstances.own_level), rounds))
 
 
 def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
@@ -296,7 +256,7 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     begun = [item for item in rounds if item.is_counted] or rounds
     missing = [name for item in begun for name in item.missing]
     if missing and not partial and not any(item.labelled.any() or item.unsure for item in begun):
-        raise none_imported(run, begun[0].number)
+        raise labelled_rounds.none_imported(run, begun[0].number)
     if missing and not partial:
         raise LabelError(
             f"{len(missing)} of {sum(len(item.selection) for item in begun)} labels are missing in {run.uri}, the "
@@ -305,11 +265,11 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     feature_store.check_drawn_from(run, [item.number for item in rounds])
     last = None
     with suppress(DataError):  # it is about to be replaced
-        last = run.read_document(AccuracyEstimate, ESTIMATE)
+        last = run.read_document(documents.AccuracyEstimate, ESTIMATE)
     refuse_lost(run, last)
-    known = having_labels(begun)
+    known = labelled_rounds.having_labels(begun)
     if not known:
-        raise no_label(run, rounds)
+        raise labelled_rounds.no_label(run, rounds)
     return known
 
 
@@ -333,7 +293,7 @@ def sample_of(known: Sequence[LabelledRound], history: History = NO_HISTORY) -> 
     return join([item.known for item in known], [item.outcome for item in known], history=history)
 
 
-def _sequence(known: Sequence[LabelledRound], circumstances: Circumstances) -> AnytimeInterval:
+def _sequence(known: Sequence[LabelledRound], circumstances: Circumstances) -> documents.AnytimeInterval:
     """Return the confidence sequence so far; its ``reason`` names the labels that it leaves out."""
     counted = list(known)
     # It follows the draws in their order, so a label does not count before those of earlier draws.
@@ -346,7 +306,7 @@ def _sequence(known: Sequence[LabelledRound], circumstances: Circumstances) -> A
         bounds = {"low": found.low, "high": found.high, "method": found.method}
     if len(counted) < len(known):
         reason = f"it only includes complete rounds, and round {known[len(counted)].number} still needs labels"
-    return AnytimeInterval(**bounds, level=level, reason=reason)
+    return documents.AnytimeInterval(**bounds, level=level, reason=reason)
 
 
 def whenever_stopped(circumstances: Circumstances, sequence: Estimate) -> Estimate:
@@ -361,7 +321,7 @@ def whole_rounds(known: Sequence[LabelledRound]) -> list[LabelledRound]:
 
 def _assisted(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], circumstances: Circumstances
-) -> AssistedEstimate:
+) -> documents.AssistedEstimate:
     sample = sample_of(known)
     selections = sample.rounds.selections
     predicts = next((part.method for part in selections if part.design.prediction is not None), None)
@@ -377,14 +337,18 @@ def _assisted(
     confidence = feature_store.read_column(run, "confidence").astype(np.float64)
     strength = tuned_strength(sample, confidence)
     found = assisted_estimate(sample, confidence, circumstances.own_level, strength)
-    return AssistedEstimate(**stated(circumstances.statement(found).estimate, rounds), strength=strength)
+    return documents.AssistedEstimate(
+        **labelled_rounds.stated(circumstances.statement(found).estimate, rounds), strength=strength
+    )
 
 
-def _mean_cost(numbers: RunNumbers, accuracy: Estimate, costs: Costs, level: float) -> MeanCost:
+def _mean_cost(numbers: RunNumbers, accuracy: Estimate, costs: Costs, level: float) -> documents.MeanCost:
     """Estimate the mean cost: from the accuracy if every error costs the same, otherwise from the confusions."""
-    every = cost_of_every_error(costs, class_names(numbers.run))
+    every = cost_of_every_error(costs, run_numbers.class_names(numbers.run))
     cost = numbers.mean_cost(costs, level) if every is None else cost_of_failures(accuracy, every)
-    return MeanCost(**stated(replace(cost, level=accuracy.level), numbers.rounds), costs=costs)
+    return documents.MeanCost(
+        **labelled_rounds.stated(replace(cost, level=accuracy.level), numbers.rounds), costs=costs
+    )
 
 
 def _second_opinions(run: Run, known: Sequence[LabelledRound], level: float) -> SecondOpinions | None:
@@ -393,23 +357,25 @@ def _second_opinions(run: Run, known: Sequence[LabelledRound], level: float) -> 
     twice = ~np.isnan(differences)
     if not twice.any():
         return None
-    agreement, differences = measure_agreement(run), differences[twice]
+    agreement, differences = labelled_rounds.measure_agreement(run), differences[twice]
     return SecondOpinions(
         examples=len(differences),
         differ=int(np.count_nonzero(differences)),
-        disagreement=disagreement(sample_of(known).rounds, twice, differences, level),
+        disagreement=adjustments.disagreement(sample_of(known).rounds, twice, differences, level),
         alpha=agreement.alpha,
         pairs=agreement.pairs,
     )
 
 
-def _label_noise(rounds: Sequence[LabelledRound], circumstances: Circumstances, found: Estimate) -> LabelNoise | None:
+def _label_noise(
+    rounds: Sequence[LabelledRound], circumstances: Circumstances, found: Estimate
+) -> documents.LabelNoise | None:
     """Return the interval widened by the disagreement of second opinions; None if there are none."""
     opinions = circumstances.opinions
     if opinions is None:
         return None
-    low, high = widen(found, opinions.disagreement)
-    return LabelNoise(
+    low, high = adjustments.widen(found, opinions.disagreement)
+    return documents.LabelNoise(
         low=low,
         high=high,
         level=circumstances.level,
@@ -420,5 +386,5 @@ def _label_noise(rounds: Sequence[LabelledRound], circumstances: Circumstances, 
         disagreement_high=opinions.disagreement.high,
         alpha=opinions.alpha,
         pairs=list(opinions.pairs),
-        reason=reason_of(found.reason, rounds),
+        reason=labelled_rounds.reason_of(found.reason, rounds),
     )

@@ -32,19 +32,12 @@ from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
 from opacc_ray.estimation.failures import trusted_share
 from opacc_ray.estimation.sample import Rounds
 from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.labels import labelled_rounds
 from opacc_ray.labels.formats.csv_file import spreadsheet_safe
 from opacc_ray.labels.formats.jsonl_file import as_jsonl
 from opacc_ray.labels.label_actions import ExportedLabels, import_labels, list_answers
 from opacc_ray.labels.label_log import LabelAction, outcome_of, read_log
-from opacc_ray.labels.labelled_rounds import (
-    LabelledRound,
-    having_labels,
-    read_known,
-    read_labelled,
-    read_rounds,
-    reason_of,
-    weights_of,
-)
+from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.lake.store_uris import write_object
 from opacc_ray.parts.view import View, subset
 from opacc_ray.pool import Pool
@@ -115,11 +108,11 @@ def _find_carried(run: Run, newest_first: Sequence[Run]) -> Carried | None:
         asked = (before.spec.model.task, before.spec.model.classes) == (run.spec.model.task, run.spec.model.classes)
         if not asked or not before.rounds() or before.read_features() is None:
             continue
-        rounds = read_rounds(before)
+        rounds = labelled_rounds.read_rounds(before)
         if missing := sum(len(item.missing) for item in rounds):
             _tell_unused(run, before, sum(int(item.labelled.sum()) for item in rounds), missing)
             continue
-        return _carried(run, before, having_labels(rounds))
+        return _carried(run, before, labelled_rounds.having_labels(rounds))
     return None
 
 
@@ -138,7 +131,7 @@ def _tell_other_labels(run: Run, newest_first: Sequence[Run]) -> None:
     """Warn of the labels of another run of the same audit, pool and model, with another budget, method or seed."""
     for before in newest_first:
         same = before.header.pool.digest == run.header.pool.digest and before.spec.model == run.spec.model
-        if same and before.uri != run.uri and (labels := read_labelled(before)):
+        if same and before.uri != run.uri and (labels := labelled_rounds.read_labelled(before)):
             log.warning(
                 "%s has %s of the same pool: `opacc next %s` goes on with them, and `opacc labels import %s %s` takes "
                 "those of examples that are chosen here",
@@ -182,7 +175,9 @@ def _carried(run: Run, before: Run, rounds: list[LabelledRound]) -> Carried | No
     index = np.array([places[ids[row]] for row in kept], dtype=np.int64)
     names, texts = [ids[row] for row in kept], [truth[row] for row in kept]
     differ = any(np.nan_to_num(item.disagreement).any() for item in rounds)
-    assumed = reason_of("errors that differences of annotators show are not allowed for" if differ else None, rounds)
+    assumed = labelled_rounds.reason_of(
+        "errors that differences of annotators show are not allowed for" if differ else None, rounds
+    )
     return Carried(before, index, names, texts, probability, len(ids), common, assumed)
 
 
@@ -323,7 +318,7 @@ def _counts(run: Run, id: str) -> bool:
 
 def _labels_of(run: Run) -> dict[str, str]:
     """Return the labels of a run, by id."""
-    rounds = having_labels(read_rounds(run))
+    rounds = labelled_rounds.having_labels(labelled_rounds.read_rounds(run))
     return {name: text for item in rounds for name, text in zip(item.known.ids, item.truth, strict=True)}
 
 
@@ -352,7 +347,7 @@ def export_training(run: Run, file: str, *, only_failures: bool = False) -> Expo
     """
     if not file.lower().endswith(".csv"):
         raise SpecError(f"{file}: training data are a CSV file; give a name such as training.csv")
-    known = read_known(run)
+    known = labelled_rounds.read_known(run)
     rows = _rows(run, known, only_failures=only_failures)
     if not rows:
         labels = counted(sum(len(item.truth) for item in known), "label")
@@ -391,7 +386,11 @@ def drawn_after_export(run: Run, others: Sequence[Run]) -> bool:
 
 def _rows(run: Run, known: Sequence[LabelledRound], *, only_failures: bool) -> list[list[str]]:
     """Return a row of COLUMNS for each example once, in the order of the rounds."""
-    weight, size, found = weights_of(known), run.read_selection(known[0].number).pool_size, dict[str, list[str]]()
+    weight, size, found = (
+        labelled_rounds.weights_of(known),
+        run.read_selection(known[0].number).pool_size,
+        dict[str, list[str]](),
+    )
     for item in known:
         chosen = run.read_chosen(item.number)
         uris = dict(zip(chosen.ids, chosen.uris, strict=True))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.accuracy import circumstances_of, measure_accuracy, whole_rounds, with_labels
-from opacc_ray.audit.run_numbers import checked_metric, class_names, open_for_estimates, run_numbers
+from opacc_ray.audit.run_numbers import checked_metric, class_names, measure_run, open_for_estimates
 from opacc_ray.errors import LabelError, SpecError, shown
 from opacc_ray.estimation.adjustments import baseline
 from opacc_ray.estimation.class_totals import Interim
@@ -257,7 +257,7 @@ def _look_at_number(run: Run, whole: list[LabelledRound], level: float, target: 
     with open_for_estimates(run, [item.known for item in whole]) as view:
         slicings = target.slicings(view)
         for k in range(1, len(whole) + 1):
-            numbers = run_numbers(run, whole[:k], whole[:k], view, slicings, [target.metric]).numbers
+            numbers = measure_run(run, whole[:k], whole[:k], view, slicings, [target.metric]).numbers
             assert numbers.sample is not None
             labels = numbers.sample.size
             part, found = target.choose(numbers.interim(target.metric, target.by, own_level))

@@ -26,16 +26,8 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, mean_differences, re
 from opacc_ray.metrics.metric import ACCURACY, RMSE, Metric, find_place, is_of_class, parse_metric, tells
 from opacc_ray.metrics.scores import RANKINGS
 from opacc_ray.parts.view import View
+from opacc_ray.runs import estimate_documents as documents
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.estimate_documents import (
-    ConfusionShares,
-    IfPredicted,
-    SliceEstimate,
-    SliceTable,
-    StatedEstimate,
-    StatedJudge,
-    StatedMetric,
-)
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.selection import Selection
@@ -121,7 +113,7 @@ def history_for(run: Run, selections: Sequence[Selection]) -> History:
     return read_history(run) if run.spec.has_history and uses_regression(selections) else NO_HISTORY
 
 
-def run_numbers(
+def measure_run(
     run: Run,
     rounds: Sequence[LabelledRound],
     known: Sequence[LabelledRound],
@@ -304,7 +296,7 @@ class RunNumbers:
             },
             "by_predicted_class": {names[c]: self._stated(by_prediction[c].estimate) for c in said},
             "by_true_class": {names[c]: self._stated(own.estimate) for c, own in by_truth},
-            "confusion": ConfusionShares(
+            "confusion": documents.ConfusionShares(
                 classes=[names[c] for c in seen],
                 share=share.tolist(),
                 standard_error=error.tolist(),
@@ -315,19 +307,19 @@ class RunNumbers:
 
     # -- judges -------------------------------------------------------------------------------------------
 
-    def _judge(self, name: str, level: float) -> StatedJudge:
+    def _judge(self, name: str, level: float) -> documents.StatedJudge:
         found = judge_quality(self.numbers, name, level)
         numbers = {key: self._stated(getattr(found, key)) for key in ("sensitivity", "specificity", "kappa")}
-        return StatedJudge(judged=found.judged, labels=found.labels, says_right=found.says_right, **numbers)
+        return documents.StatedJudge(judged=found.judged, labels=found.labels, says_right=found.says_right, **numbers)
 
     # -- slices -------------------------------------------------------------------------------------------
 
-    def table(self, metric: Metric, by: str, level: float) -> SliceTable:
+    def table(self, metric: Metric, by: str, level: float) -> documents.SliceTable:
         """Return a metric in every slice, with ends that hold for all slices at once by Bonferroni's inequality."""
         own, sizes = self.numbers.by(metric, by, level), self._sizes(by)
         together = self.numbers.by(metric, by, level_of_each(level, len(own)))
         slices = {
-            name: SliceEstimate(
+            name: documents.SliceEstimate(
                 **self._metric(found).model_dump(),
                 size=sizes[name],
                 low_together=min(found.low, together[name].low),
@@ -336,7 +328,7 @@ class RunNumbers:
             )
             for name, found in own.items()
         }
-        return SliceTable(metric=str(metric), by=by, level_together=self.stated_level or level, slices=slices)
+        return documents.SliceTable(metric=str(metric), by=by, level_together=self.stated_level or level, slices=slices)
 
     def _sizes(self, by: str) -> dict[str, int]:
         """Return the examples of the pool in each slice, those of true classes as estimated."""
@@ -349,11 +341,11 @@ class RunNumbers:
             return dict(zip(pool.classes, map(int, totals.evidence.sizes), strict=True))
         return {name: round(sum(totals.of_class(c)[0].point())) for c, name in enumerate(pool.classes)}
 
-    def _metric(self, found: Estimate) -> StatedMetric:
+    def _metric(self, found: Estimate) -> documents.StatedMetric:
         told = found.if_predicted
-        second = None if told is None else IfPredicted(**asdict(told))
-        return StatedMetric(**self._stated(found).model_dump(), if_predicted=second)
+        second = None if told is None else documents.IfPredicted(**asdict(told))
+        return documents.StatedMetric(**self._stated(found).model_dump(), if_predicted=second)
 
-    def _stated(self, found: Estimate) -> StatedEstimate:
+    def _stated(self, found: Estimate) -> documents.StatedEstimate:
         found = replace(found, level=self.stated_level or found.level)
-        return StatedEstimate(**stated(found, self.rounds))
+        return documents.StatedEstimate(**stated(found, self.rounds))

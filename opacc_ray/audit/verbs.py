@@ -28,17 +28,11 @@ from opacc_ray.extract import user_code
 from opacc_ray.extract.feature_set import feature_set
 from opacc_ray.extract.table_columns import store_slices, try_slices
 from opacc_ray.history import NO_HISTORY
+from opacc_ray.labels import labelled_rounds
 from opacc_ray.labels.formats import MANIFESTS, NOTES, link_to, write_manifest
 from opacc_ray.labels.label_log import adopt_rules, shown_columns
 from opacc_ray.labels.label_rows import Context, Task
-from opacc_ray.labels.labelled_rounds import (
-    LabelledRound,
-    having_labels,
-    read_all,
-    read_labelled,
-    read_rounds,
-    refuse_empty_strata,
-)
+from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.labels.shown_examples import read_shown, try_shown
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
@@ -244,7 +238,7 @@ def next_round(
         sample = run.spec.sample
         usual = sample.parameters if method in (None, sample.method) else {}
         return select(run, method or sample.method, budget, {**usual, **(parameters or {})}, progress=progress)
-    rounds, labelled = read_all(run)
+    rounds, labelled = labelled_rounds.read_all(run)
     feature_store.check_drawn_from(run, [item.number for item in rounds])
     last = rounds[-1]
     before = last.selection
@@ -256,7 +250,7 @@ def next_round(
         if repeat and last.number > 1 and not last.is_answered and _matches(choice, before):
             return before
         raise _missing_labels(run, last)
-    refuse_empty_strata(run, last)
+    labelled_rounds.refuse_empty_strata(run, last)
     selection = _choose(run, choice, rounds, progress)
     _write_round(run, selection, labelled, closing=partial(_given_up, last))
     return selection
@@ -275,7 +269,7 @@ def _missing_labels(run: Run, last: LabelledRound) -> LabelError:
 def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress: Report) -> Selection:
     """Draw a round with the labels of the earlier rounds."""
     parameters = parse_parameters(choice.method, choice.parameters)
-    needs, known = find_method(choice.method).needs(parameters), having_labels(earlier)
+    needs, known = find_method(choice.method).needs(parameters), labelled_rounds.having_labels(earlier)
     history = read_history(run) if parameters.learns_from_history else NO_HISTORY
 
     def draw(pool: Any, outcomes: Sequence[NDArray[np.float64]], history: Any) -> Selection:
@@ -326,8 +320,8 @@ def close_round(run: Run) -> None:
 
     Raises LabelError if the existing labels allow no estimate for the pool, or further labels came meanwhile.
     """
-    last = read_rounds(run)[-1]
-    refuse_empty_strata(run, last)
+    last = labelled_rounds.read_rounds(run)[-1]
+    labelled_rounds.refuse_empty_strata(run, last)
 
     def decide(commits: tuple[Commit, ...]) -> Happening | None:
         closed = _given_up(last, run.at(commits))
@@ -344,7 +338,7 @@ def _given_up(last: LabelledRound, now: Run) -> list[ClosedRound]:
     missing = set(last.missing) - set(now.read_closed(last.number) or ())
     if not missing:
         return []
-    if not missing.isdisjoint(read_labelled(now)):
+    if not missing.isdisjoint(labelled_rounds.read_labelled(now)):
         raise LabelError(
             f"labels of round {last.number} of {now.uri} were imported during its closing, so nothing was closed or "
             "drawn; run the command again"

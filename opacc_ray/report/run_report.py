@@ -14,7 +14,7 @@ from opacc_ray.audit import accuracy, sanity
 from opacc_ray.audit.accuracy import measure_accuracy
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.audit.prior_knowledge import read_history, read_record
-from opacc_ray.audit.run_numbers import lead_of, open_for_estimates, run_numbers
+from opacc_ray.audit.run_numbers import lead_of, measure_run, open_for_estimates
 from opacc_ray.designs.simple_random import Purposive
 from opacc_ray.errors import DataError, OpaccError, counted
 from opacc_ray.estimation.failures import label_free_accuracy
@@ -74,7 +74,7 @@ def tables_of(
         slicings[facts.CONFIDENCE] = Slicing(_bin_names(edges), _codes(predictions.confidence, edges))
         by.append(facts.CONFIDENCE)
     with open_for_estimates(run, [item.known for item in known]) as view:
-        numbers = run_numbers(run, rounds, known, view, slicings)
+        numbers = measure_run(run, rounds, known, view, slicings)
         return [numbers.table(Metric(ACCURACY), name, level) for name in by], edges
 
 

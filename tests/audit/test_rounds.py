@@ -122,7 +122,7 @@ def test_two_that_close_a_round_while_labels_come_give_up_none_of_them(
     waiting = [labelled_rounds.read_rounds(other) for other in others]
     label(run, chosen.ids[30:35])
     for other, rounds in zip(others, waiting, strict=True):
-        monkeypatch.setattr(verbs, "read_rounds", lambda _, rounds=rounds: rounds)
+        monkeypatch.setattr(labelled_rounds, "read_rounds", lambda _, rounds=rounds: rounds)
         with pytest.raises(LabelError, match=r"were imported during its closing, so nothing was closed"):
             verbs.close_round(other)
     assert run.read_closed(1) is None

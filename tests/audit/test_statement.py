@@ -22,6 +22,7 @@ from opacc_ray.extensions.fleet.fleet_spec import AlertSpec, Limit
 from opacc_ray.extensions.lakes.exported_tables import export_tables
 from opacc_ray.extensions.trackers.mlflow_report import metrics_of, settings_of
 from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.report.facts import digits_for, ends
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import make_report
@@ -47,7 +48,7 @@ def answer(run: Run, name: str, ids: Any, wrong: float) -> None:
 
 
 def by_design(run: Run, level: float = 0.95) -> Any:
-    rounds = accuracy.read_rounds(run)
+    rounds = read_rounds(run)
     return estimate_outcomes([item.known for item in rounds], [item.outcome for item in rounds], level)
 
 

@@ -12,6 +12,7 @@ from extracting_here import extracting_here
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import SpecError
 from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.spec import parse_spec
 
 N = 400
@@ -22,7 +23,7 @@ TAGS = [[name for name, has in (("rain", RAIN[k]), ("fog", FOG[k])) if has] or N
 PREDICTION = RNG.integers(0, 2, N)
 
 
-def run_with(home: Path, tags: Any, slices: list[Any]) -> accuracy.AccuracyEstimate:
+def run_with(home: Path, tags: Any, slices: list[Any]) -> AccuracyEstimate:
     (home / "pool").mkdir()
     table = {"key": [f"x{k}" for k in range(N)], "said": PREDICTION, "sure": np.full(N, 0.9), "weather": tags}
     pq.write_table(pa.table(table), home / "pool" / "part.parquet")

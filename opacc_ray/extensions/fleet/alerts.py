@@ -30,7 +30,7 @@ from pydantic import Field
 
 from opacc_ray.audit import accuracy
 from opacc_ray.audit.comparison import difference_by
-from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, open_for_estimates, run_numbers
+from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, measure_run, open_for_estimates
 from opacc_ray.documents import Part
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimation.intervals import Estimate, level_of_each
@@ -106,7 +106,7 @@ class Evidence:
         """Open the numbers of the run, with some of its slicings."""
         with open_for_estimates(self.run, [labelled.known for labelled in self.rounds]) as view:
             slicings = {name: view.slicing(name) for name in by}
-            yield run_numbers(self.run, self.rounds, self.rounds, view, slicings, metrics)
+            yield measure_run(self.run, self.rounds, self.rounds, view, slicings, metrics)
 
     def sequence(self, level: float) -> Estimate:
         """Return the accuracy with an interval that is valid at any time."""
