@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from extracting_here import extracting_here
 from logged import read_labels
-from picture_audits import answer, labels_for, run_spec
+from picture_audits import answer, labels_for
+from written_run import PREDICTION, label, write_run
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import LabelError
@@ -49,12 +49,11 @@ def test_three_rounds_with_files_out_of_order_and_twice(run: Run) -> None:
     assert accuracy.estimate(run).model_dump(exclude={"label_files"}) == in_pieces
 
 
-def test_example_drawn_twice_is_labelled_once(spec) -> None:
-    with extracting_here():
-        run = run_spec(spec(sample={"method": "sups", "budget": 80, "auxiliary": "confidence"}))
-    chosen = run.read_selection(1)
+def test_example_drawn_twice_is_labelled_once(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "twice", PREDICTION)
+    chosen = verbs.select(run, "sups", 80, {"auxiliary": "confidence"})
     assert len(set(chosen.ids)) < 80
     manifest = run.folder(1).read("manifest.jsonl").splitlines()
     assert len(manifest) == len(set(chosen.ids))
-    label_actions.import_labels(run, "all.csv", answer(run, 1))
+    label(run, chosen.ids)
     assert accuracy.estimate(run).to_dict()["n"] == 80

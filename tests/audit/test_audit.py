@@ -64,13 +64,11 @@ def _softmax(logits: list[float]) -> np.ndarray:
     return exponential / exponential.sum()
 
 
-def test_manifest_names_what_to_label_and_hides_the_prediction(spec) -> None:
-    with extracting_here():
-        run = run_spec(spec(sample={"method": "css", "budget": 20}))
+def test_manifest_names_what_to_label_and_hides_the_prediction(run: Run) -> None:
     rows = [json.loads(line) for line in run.folder(1).read("manifest.jsonl").splitlines()]
     selection = run.read_selection(1)
     assert [row["id"] for row in rows] == list(selection.ids)
-    assert [row["order"] for row in rows] == list(range(1, 21))
+    assert [row["order"] for row in rows] == list(range(1, 41))
     assert {row["run"] for row in rows} == {run.name}
     assert all(row["uri"].endswith(f"/pool/{row['id']}") for row in rows)
     assert set(rows[0]) == {"id", "uri", "run", "round", "order", "label"}

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from written_run import CLASSES, PREDICTION, TRUTH, N, label, write_run
 
@@ -12,7 +11,6 @@ from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import SpecError
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.report import answers
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 
 
@@ -67,16 +65,6 @@ def test_the_course_of_half_widths_goes_from_what_is_seen_to_what_is_forecast(la
         assert below >= found.total_labels
 
 
-def test_the_goal_is_looked_at_with_the_interval_that_the_estimate_states(run: Run) -> None:
-    verbs.select(run, "neyman", 30, {})
-    label(run, run.read_selection(1).ids)
-    verbs.next_round(run, 40)
-    label(run, run.read_selection(2).ids)
-    looked = goals.look_for_goal(run, 0.05)
-    stated = accuracy.estimate(run, keep=False, level=looked.look_level)
-    assert (looked.low, looked.high) == (stated.low, stated.high)
-
-
 def test_another_method_takes_what_its_design_lets_one_expect(run: Run) -> None:
     plain, srs = label_budget(run, 0.04), label_budget(run, 0.04, method="srs")
     assert plain.method_labels is None
@@ -89,20 +77,6 @@ def test_another_method_takes_what_its_design_lets_one_expect(run: Run) -> None:
     label(run, run.read_selection(1).ids)
     after = label_budget(run, 0.04, method="srs")
     assert after.method_labels == after.srs_labels
-
-
-def test_the_estimate_of_neyman_reads_the_pool_and_learns_from_all_rounds(run: Run) -> None:
-    first = verbs.select(run, "neyman", 30, {})
-    label(run, run.read_selection(1).ids)
-    second = verbs.next_round(run, 40)
-    label(run, run.read_selection(2).ids)
-    outcomes = [(PREDICTION == TRUTH)[part.index].astype(float) for part in (first, second)]
-    stated = accuracy.estimate(run)
-    with feature_store.open_view(run, (), ("prediction", "confidence", "hidden")) as view:
-        expected = estimate_outcomes([first, second], outcomes, pool=view)
-    assert (stated.value, stated.low, stated.high) == pytest.approx((expected.value, expected.low, expected.high))
-    assert stated.value != estimate_outcomes([first, second], outcomes).value
-    assert stated.low <= np.mean(PREDICTION == TRUTH) <= stated.high
 
 
 def test_rounds_are_combined_exactly_unbiased_if_the_run_asks_for_it(run: Run) -> None:

@@ -21,10 +21,13 @@ from opacc_ray.report import answers
 from opacc_ray.spec import Spec, parse_spec, plan_pool
 
 
-def spec_of(spec: Callable[..., dict[str, Any]], folder: Path) -> Spec:
-    """The small pool with a model that takes 0.25 s a batch of 8."""
+def spec_of(spec: Callable[..., dict[str, Any]], folder: Path, seconds: float = 0.25) -> Spec:
+    """The small pool with a model that takes some seconds a batch of 8."""
     content = spec(sample={"method": "srs", "budget": 10})
-    content["model"] |= {"factory": "small_model:noted_network", "arguments": {"folder": str(folder), "seconds": 0.25}}
+    content["model"] |= {
+        "factory": "small_model:noted_network",
+        "arguments": {"folder": str(folder), "seconds": seconds},
+    }
     return parse_spec(content, "spec")
 
 
@@ -70,7 +73,7 @@ def test_more_actors_take_less_time_up_to_one_a_shard(
 
 
 def test_memory_of_an_actor_grows_with_images_and_batches(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    asked = spec_of(spec, tmp_path)
+    asked = spec_of(spec, tmp_path, seconds=0)
     job = Extraction(asked, asked.pool, asked.features(), open_store(asked.output))
     pace = measure_pace(job, plan_pool(asked.pool, asked.extract).shards, 2)
     assert (pace.example_bytes, pace.input_bytes) == (64, 256)
@@ -80,7 +83,7 @@ def test_memory_of_an_actor_grows_with_images_and_batches(spec: Callable[..., di
 
 
 def test_nothing_is_written(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    asked = spec_of(spec, tmp_path)
+    asked = spec_of(spec, tmp_path, seconds=0)
     made, failure = check(asked, "spec.yaml", forecast=True, actors=3)
     assert (failure, made.checks[-1].name) == (None, "plan")
     assert made.plan is not None

@@ -41,28 +41,20 @@ def damaged(bucket: str) -> str:
     return store.uri
 
 
-def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) -> None:
-    extract = {"shard_size": 10, "on_bad_item": "exclude"}
+def test_images_that_do_not_decode_or_give_nan_are_excluded_and_counted(spec, damaged: str) -> None:
+    content = spec(pool={"uri": damaged, "format": "images"}, extract={"shard_size": 10, "on_bad_item": "exclude"})
+    content["model"] |= {"factory": "small_model:broken_network"}
     with extracting_here():
-        run = run_spec(spec(pool={"uri": damaged, "format": "images"}, extract=extract))
+        run = run_spec(content)
     index = run.read_index()
     assert index is not None
-    assert index.num_examples == 59
-    assert [item.id for item in index.bad] == ["031.png"]
+    assert index.num_examples == 58
+    assert [item.id for item in index.bad] == ["031.png", "033.png"]
     label_actions.import_labels(run, "labels.csv", labels_for(run))
     result = accuracy.estimate(run).to_dict()
-    assert (result["pool_size"], result["excluded"]) == (59, 1)
+    assert (result["pool_size"], result["excluded"]) == (58, 2)
 
 
 def test_nan_in_the_features_is_named(spec) -> None:
     content = spec(model={"function": "numpy_model:broken"})
     refused(content, DataError, r"example '033\.png' .* NaN or infinity in output")
-
-
-def test_nan_in_the_features_can_be_excluded(spec) -> None:
-    content = spec(extract={"shard_size": 10, "on_bad_item": "exclude"})
-    content["model"] |= {"factory": "small_model:broken_network"}
-    with extracting_here():
-        index = run_spec(content).read_index()
-    assert index is not None
-    assert [item.id for item in index.bad] == ["033.png"]

@@ -44,7 +44,14 @@ def test_metrics_and_slices_of_the_spec_are_those_in_memory(method: str, table: 
     run = labelled(spec_of(table, tmp_path, method, metrics=[{"f1": "defect"}, "accuracy", "macro_recall"]))
     verbs.next_round(run, 40)
     label(run)
-    found = accuracy.estimate(run)
+    found, expected = accuracy.estimate(run), in_memory(run)
+    rounds = rounds_of(run)
+    assert isinstance(expected, opacc.Estimate)
+    assert (found.value, found.low, found.high) == (expected.value, expected.low, expected.high)
+    outcome = (PREDICTION == TRUTH).astype(float)
+    by_design = opacc.estimate([opacc.Labelled(own.selection, outcomes=outcome[own.selection.index]) for own in rounds])
+    assert (found.value == by_design.value) == (method == "srs"), "neyman reads the pool"
+    assert found.low <= outcome.mean() <= found.high
     assert list(found.metrics) == ["f1@defect", "macro_recall"]
     for name, one in found.metrics.items():
         expected = in_memory(run, metric=name)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from extracting_here import extracting_here
+from picture_audits import copied
 from safetensors.torch import save, save_file
 from small_model import Net, network, trained, value_network
 from small_pictures import picture
@@ -56,6 +57,18 @@ def content(lake: Path, home: Path, model: dict[str, Any] | None = None, **secti
 def run_spec(given: dict[str, Any]) -> Run:
     with extracting_here():
         return verbs.first_round(parse_spec(given, "spec.yaml"), trial=True)
+
+
+@pytest.fixture(scope="module")
+def finished(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of the model that tells the classes. Not to be changed: `run` is a copy to work on."""
+    return run_spec(content(lake, tmp_path_factory.mktemp("finished")))
+
+
+@pytest.fixture
+def run(finished: Run, tmp_path: Path) -> Run:
+    """A copy of that run in `runs`."""
+    return copied(finished, str(tmp_path / "runs"))
 
 
 def label(run: Run, truth: Callable[[int], str]) -> None:
@@ -120,8 +133,9 @@ def test_run_says_where_the_values_of_a_regression_lie(lake: Path, tmp_path: Pat
     )
 
 
-def test_lost_or_damaged_file_of_warnings_stops_nothing_and_is_found_by_verify(lake: Path, tmp_path: Path) -> None:
-    run = run_spec(content(lake, tmp_path))
+def test_lost_or_damaged_file_of_warnings_stops_nothing_and_is_found_by_verify(
+    run: Run, lake: Path, tmp_path: Path
+) -> None:
     run.store.write("sanity.json", run.store.read("sanity.json").replace(b'"disc": 30', b'"disc": 31'))
     assert newest_round(run).predicted is None
     assert len(verify(run.uri).faults) == 1
@@ -215,8 +229,7 @@ def test_labels_in_another_unit_are_told(lake: Path, tmp_path: Path) -> None:
         assert "check that both have the same unit, and score.error_scale" in text
 
 
-def test_model_that_guesses_is_told(lake: Path, tmp_path: Path) -> None:
-    run = run_spec(content(lake, tmp_path))
+def test_model_that_guesses_is_told(run: Run) -> None:
     label(run, lambda i: NAMES[i // 4 % 4])
     [said] = warned(run)
     assert said.startswith("the model is no better than chance: ")
