@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opacc_ray.audit import run_numbers
-from opacc_ray.audit.run_numbers import Asked, RunNumbers
+from opacc_ray.audit.run_numbers import Request, RunNumbers
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimation import adjustments
@@ -139,11 +139,11 @@ def estimate(
         ``assist`` is set, and the run has no confidence or its method already uses predictions; or there is no such
         metric, class or slice.
     """
-    rounds, asked = labelled_rounds.read_rounds(run, score=score), run_numbers.asked_of(run, metrics, by)
+    rounds, request = labelled_rounds.read_rounds(run, score=score), run_numbers.request_of(run, metrics, by)
     known = with_labels(run, rounds, partial)
     with run_numbers.open_for_estimates(run, [item.known for item in known]) as view:
-        numbers = run_numbers.measure_run(run, rounds, known, view, asked.slicings(view), asked.metrics, level)
-        document = _stated(numbers, asked, level, costs, assist)
+        numbers = run_numbers.measure_run(run, rounds, known, view, request.slicings(view), request.metrics, level)
+        document = _stated(numbers, request, level, costs, assist)
     lead = lead or next(iter(metrics or ()), None) or run_numbers.lead_of(run)
     document = document.model_copy(update={"lead": str(run_numbers.checked_metric(lead, run_numbers.class_names(run)))})
     for _, seal in run.logged(Seal):
@@ -155,7 +155,7 @@ def estimate(
 
 
 def _stated(
-    numbers: RunNumbers, asked: Asked, level: float, costs: Costs | None, assist: bool
+    numbers: RunNumbers, request: Request, level: float, costs: Costs | None, assist: bool
 ) -> documents.AccuracyEstimate:
     run, rounds, known = numbers.run, numbers.rounds, numbers.known
     sample, failures = numbers.sample, numbers.numbers.failures
@@ -174,14 +174,14 @@ def _stated(
         goal=circumstances.goal,
         goal_of=circumstances.goal_of,
         by_design=documents.StatedEstimate(**labelled_rounds.stated(by_design, rounds)),
-        notes=[*said.notes, *numbers.notes(asked, circumstances.own_level)],
+        notes=[*said.notes, *numbers.notes(request, circumstances.own_level)],
         srs=documents.SimpleRandomBaseline(**adjustments.baseline(sample, by_design).to_dict()),
         sequence=_sequence(known, circumstances),
         assisted=_assisted(run, rounds, known, circumstances) if assist else None,
         mean_cost=None if costs is None else _mean_cost(numbers, said.estimate, costs, circumstances.own_level),
         label_noise=_label_noise(rounds, circumstances, circumstances.of_population(found)),
         warnings=warnings,
-        **numbers.fields(asked, circumstances.own_level),
+        **numbers.fields(request, circumstances.own_level),
     )
 
 
@@ -231,15 +231,15 @@ def _population(
     run: Run, known: Sequence[LabelledRound], level: float, accuracy: RunAccuracy | None, view: View | None
 ) -> PoolAsSample | None:
     """Return how well the pool represents what the spec says that it is a sample of; None if it says nothing."""
-    asked = run.spec.pool.population
-    if asked is None:
+    population = run.spec.pool.population
+    if population is None:
         return None
     with nullcontext(view) if view else run_numbers.open_for_estimates(run, [item.known for item in known]) as opened:
         sample, failures = accuracy or measure_accuracy(run, known, opened)
         clusters = fit = None
-        if asked.cluster is not None:
-            clusters, fit = opened.slicing(asked.cluster).codes, fit_failures(opened, sample)
-        return adjustments.represent(asked, failures.accuracy(level), sample, clusters, fit)
+        if population.cluster is not None:
+            clusters, fit = opened.slicing(population.cluster).codes, fit_failures(opened, sample)
+        return adjustments.represent(population, failures.accuracy(level), sample, clusters, fit)
 
 
 def accuracy_to_state(

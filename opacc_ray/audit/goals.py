@@ -176,15 +176,15 @@ def look_for_goal(
     """
     rounds = read_rounds(run)
     known = with_labels(run, rounds, partial=True)
-    whole, looks, estimate, plain, part = look_at(run, known, level, target, close=close)
-    pool_size = whole[0].selection.pool_size
+    complete, looks, estimate, plain, part = analyse_rounds(run, known, level, target, close=close)
+    pool_size = complete[0].selection.pool_size
     ahead = forecast(looks, half_width, pool_size)
     by_srs = labels_for(half_width, plain.labels, plain.half_width, pool_size)
-    there = sum(len(item.outcome) for item in known[len(whole) :])
+    later = sum(len(item.outcome) for item in known[len(complete) :])
     low, high, notes = estimate.low, estimate.high, list[str]()
     if target.is_accuracy:
-        said = circumstances_of(run, whole, level)._replace(goal=None).statement(estimate)
-        low, high, notes = said.estimate.low, said.estimate.high, list(said.notes)
+        statement = circumstances_of(run, complete, level)._replace(goal=None).statement(estimate)
+        low, high, notes = statement.estimate.low, statement.estimate.high, list(statement.notes)
     return Goal(
         metric=str(target.metric),
         by=target.parts,
@@ -204,10 +204,10 @@ def look_for_goal(
                 half_width=one.half_width,
                 cautious_half_width=one.cautious_half_width,
             )
-            for item, one in zip(whole, looks, strict=True)
+            for item, one in zip(complete, looks, strict=True)
         ],
         total_labels=ahead.total,
-        labels_to_go=0 if ahead.reached else max(1, ahead.total - looks[-1].labels - there),
+        labels_to_go=0 if ahead.reached else max(1, ahead.total - looks[-1].labels - later),
         sizes=list(ahead.sizes),
         srs_labels=max(1, math.ceil(by_srs)),
         advice=advice(ahead, by_srs if rounds[-1].selection.method != "srs" else math.inf, looks[-1], pool_size),
@@ -215,55 +215,47 @@ def look_for_goal(
     )
 
 
-class Looked(NamedTuple):
+class Analyses(NamedTuple):
     """Interim analyses of complete rounds."""
 
-    whole: list[LabelledRound]
+    rounds: list[LabelledRound]
     looks: list[InterimAnalysis]  # after each of them
     estimate: Estimate  # after the last one, at the level of interim analyses
     plain: InterimAnalysis  # a simple random sample with as many labels
     part: str | None = None  # the slice that decides
 
 
-def look_at(
+def analyse_rounds(
     run: Run,
     known: Sequence[LabelledRound],
     level: float,
     target: Target = ACCURACY_OF_POOL,
     *,
     close: bool = False,
-) -> Looked:
+) -> Analyses:
     """Analyse the labels after every complete round; raises LabelError without one. ``close`` counts all of them."""
-    whole = list(known) if close else whole_rounds(known)
-    if not whole:
+    rounds, own_level, looks = list(known) if close else whole_rounds(known), interim_level(level), []
+    if not rounds:
         raise LabelError(
             f"round {known[0].number} of {run.uri} needs {len(known[0].missing)} labels, and only complete "
             "rounds count; import them, or give --close to continue without them"
         )
-    if not target.is_accuracy:
-        return _look_at_number(run, whole, level, target)
-    looks = list[InterimAnalysis]()
-    for k in range(1, len(whole) + 1):
-        accuracy = measure_accuracy(run, whole[:k])
-        estimate = accuracy.estimate(interim_level(level))
-        looks.append(analyse(accuracy.sample, estimate))
-    plain = baseline(accuracy.sample, replace(estimate, level=level))
-    by_srs = InterimAnalysis(plain.n, max(plain.high - plain.low, 1e-9) / 2, looks[-1].met)
-    return Looked(whole, looks, estimate, by_srs)
-
-
-def _look_at_number(run: Run, whole: list[LabelledRound], level: float, target: Target) -> Looked:
-    looks, own_level = list[InterimAnalysis](), interim_level(level)
-    with open_for_estimates(run, [item.known for item in whole]) as view:
+    if target.is_accuracy:
+        for k in range(1, len(rounds) + 1):
+            accuracy = measure_accuracy(run, rounds[:k])
+            estimate = accuracy.estimate(own_level)
+            looks.append(analyse(accuracy.sample, estimate))
+        plain = baseline(accuracy.sample, replace(estimate, level=level))
+        by_srs = InterimAnalysis(plain.n, max(plain.high - plain.low, 1e-9) / 2, looks[-1].met)
+        return Analyses(rounds, looks, estimate, by_srs)
+    with open_for_estimates(run, [item.known for item in rounds]) as view:
         slicings = target.slicings(view)
-        for k in range(1, len(whole) + 1):
-            numbers = measure_run(run, whole[:k], whole[:k], view, slicings, [target.metric]).numbers
-            assert numbers.sample is not None
-            labels = numbers.sample.size
-            part, found = target.choose(numbers.interim(target.metric, target.by, own_level))
-            looks.append(_look(found, labels))
-        plain = numbers.by_random_sample().interim(target.metric, target.by, level)
-    return Looked(whole, looks, found.estimate, _look(plain.get(part, found), labels), part or None)
+        for k in range(1, len(rounds) + 1):
+            numbers = measure_run(run, rounds[:k], rounds[:k], view, slicings, [target.metric])
+            part, number = target.choose(numbers.numbers.interim(target.metric, target.by, own_level))
+            looks.append(_look(number, numbers.sample.size))
+        at_random = numbers.numbers.by_random_sample().interim(target.metric, target.by, level)
+    return Analyses(rounds, looks, number.estimate, _look(at_random.get(part, number), looks[-1].labels), part or None)
 
 
 def _look(found: Interim, labels: int) -> InterimAnalysis:

@@ -335,7 +335,7 @@ def _by_labels(
 def _course_by_labels(
     run: Run, rounds: Sequence[LabelledRound], level: float, target: Target, reach: int = 0
 ) -> WidthCourse:
-    analyses = goals.look_at(run, rounds, level, target)
+    analyses = goals.analyse_rounds(run, rounds, level, target)
     looks, plain = analyses.looks, analyses.plain
     size, now = rounds[0].selection.pool_size, looks[-1]
     rate = shrinkage_rate(looks, size)

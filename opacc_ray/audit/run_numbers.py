@@ -38,7 +38,7 @@ _OF_CLASSES = (BY_PREDICTION, BY_TRUTH)
 _VALUES = ("predicted", "truth")
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """What is to be stated besides the accuracy of the pool."""
 
     metrics: tuple[Metric, ...]
@@ -49,7 +49,7 @@ class Asked(NamedTuple):
         return {by: view.slicing(by) for _, by in self.tables if by not in _OF_CLASSES}
 
 
-def asked_of(run: Run, metrics: Sequence[str] | None = None, by: Sequence[str] | None = None) -> Asked:
+def request_of(run: Run, metrics: Sequence[str] | None = None, by: Sequence[str] | None = None) -> Request:
     """Return the given metrics and slices, by default those of the spec.
 
     Each of the ``metrics`` is stated by all slices; those of the spec only by the first one. Raises SpecError for a
@@ -73,7 +73,7 @@ def asked_of(run: Run, metrics: Sequence[str] | None = None, by: Sequence[str] |
     tables = list[tuple[Metric, str]]()
     for name in dict.fromkeys(spec.pool.slice_names if by is None else by):
         tables += [(metric, name) for metric in ([Metric(ACCURACY)] if name in _OF_CLASSES else of_slices)]
-    return Asked(tuple(metric for metric in dict.fromkeys(wanted) if metric.name != ACCURACY), tuple(tables))
+    return Request(tuple(metric for metric in dict.fromkeys(wanted) if metric.name != ACCURACY), tuple(tables))
 
 
 def lead_of(run: Run) -> str:
@@ -172,14 +172,14 @@ class RunNumbers:
     numbers: Numbers
     stated_level: float | None = None
 
-    def fields(self, asked: Asked, level: float) -> dict[str, Any]:
+    def fields(self, request: Request, level: float) -> dict[str, Any]:
         """Return what is asked, and the numbers of classes, as fields of an estimate document."""
-        metrics = {str(metric): self._metric(self.metric(metric, level)) for metric in asked.metrics}
-        tables = [self.table(metric, by, level) for metric, by in asked.tables]
+        metrics = {str(metric): self._metric(self.metric(metric, level)) for metric in request.metrics}
+        tables = [self.table(metric, by, level) for metric, by in request.tables]
         judges = {name: self._judge(name, level) for name in self.sample.history.judges}
         return {"metrics": metrics, "by_slice": tables, "judges": judges} | self._in_classes(level)
 
-    def notes(self, asked: Asked, level: float) -> list[str]:
+    def notes(self, request: Request, level: float) -> list[str]:
         """Return what must be known of slices of a grown pool, and of ratios, whose large counts labels may miss."""
         drawn = [item.selection for item in self.known]
         is_apart = any(isinstance(own.design, Grown) and own.parameters.get("combine") == "labels" for own in drawn)
@@ -187,8 +187,8 @@ class RunNumbers:
             "Labels of an earlier run are carried, so intervals of slices rest on the sampling design alone, without "
             "predicted failures. They may be wider than in that run; only a fresh draw (`sample: {fresh: true}`) has "
             "predictions again."
-        ] * (is_apart and bool(asked.tables))
-        metrics = (*asked.metrics, *(metric for metric, _ in asked.tables))
+        ] * (is_apart and bool(request.tables))
+        metrics = (*request.metrics, *(metric for metric, _ in request.tables))
         num = sum(len(np.unique(item.known.index)) for item in self.known)
         if all(metric.ratio is None for metric in metrics) or num >= self.numbers.pool.view.size:
             return said

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.run_numbers import asked_of
+from opacc_ray.audit.run_numbers import request_of
 from opacc_ray.documents import Document, Part, SealedDocument, format_field
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.labels.label_log import LabelAction
@@ -104,7 +104,7 @@ def seal(
     Raises LabelError if the run has a label, or is sealed; SpecError for a metric or
     slices that the run does not have.
     """
-    asked_of(run, [*metrics] or None, [*by] or None)
+    request_of(run, [*metrics] or None, [*by] or None)
     own = Seal(
         metrics=list(dict.fromkeys(["accuracy", *metrics])),
         level=level,
