@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from extracting_here import extracting_here
 
 from opacc_ray.audit import stages, verbs
 from opacc_ray.errors import DataError
-from opacc_ray.extract.model_code import confirm, loaded, look_anew, outdated, record, records
+from opacc_ray.extract.model_code import confirm, loaded, look_anew, record, records
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -32,6 +33,7 @@ MODEL = """
 import importlib, importlib.util, json, pickle, sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 HERE = Path(__file__).parent
 {imports}
 
@@ -208,8 +210,15 @@ def test_file_that_was_edited_meanwhile_is_named_and_the_run_completes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain(folder)
+    extract = stages._work_on
+
+    def edited(*given: Any) -> Any:
+        reports = extract(*given)
+        put(folder, "JSON", 1)
+        return reports
+
     with monkeypatch.context() as there:
-        there.setattr(stages, "outdated", lambda *given: put(folder, "JSON", 1) or outdated(*given))
+        there.setattr(stages, "_work_on", edited)
         first, moved, _ = audit(folder)
     assert moved == 0
     assert any(message.startswith("conf/top.json has changed since extraction began") for message in caplog.messages)
