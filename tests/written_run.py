@@ -10,8 +10,7 @@ from stored_run import logits, settled, store_run
 
 from opacc_ray.extract.inference import decided_by_output
 from opacc_ray.extract.shards import FeatureShard
-from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.labels.label_documents import ImportedLabels
+from opacc_ray.labels.label_actions import ImportedLabels, import_labels
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
