@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from one_shard import extract, spec_of
 from PIL import Image
 from small_pictures import picture
 
@@ -16,30 +17,11 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract import extraction, inference
 from opacc_ray.extract.extraction import Extraction, Extractor
 from opacc_ray.extract.inference import run_that_fits
-from opacc_ray.extract.shards import ShardReport, encode_shard
+from opacc_ray.extract.shards import encode_shard
 from opacc_ray.extract.torch_model import Activations, Model
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store import ChangedError
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.spec import Spec, parse_spec
-
-
-def spec_of(folder: Path, **sections: Any) -> Spec:
-    content: dict[str, Any] = {
-        "name": "one",
-        "pool": {"uri": str(folder / "pool"), "format": "images"},
-        "model": {"factory": "small_model:network"},
-        "extract": {"batch_size": 8},
-        "sample": {"method": "srs", "budget": 2},
-        "output": str(folder / "runs"),
-    }
-    return parse_spec(content | sections, "spec")
-
-
-def extract(spec: Spec, folder: Path, readers: int = 1) -> ShardReport:
-    plan = plan_shards(open_store(spec.pool.uri), spec.pool.format, 100)
-    job = Extraction(spec, spec.pool, spec.features(), open_store(str(folder / f"features-{readers}")))
-    return Extractor(job, "cpu", readers).extract(plan.shards[0])
 
 
 @pytest.mark.parametrize("fault", ["no rule", "damaged"])

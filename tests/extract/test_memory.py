@@ -16,7 +16,7 @@ SCRIPT = """
 import resource, sys
 from pathlib import Path
 from opacc_ray.extract.machine import tune_allocation
-from test_extractor import extract, spec_of
+from one_shard import extract, spec_of
 
 tune_allocation()
 folder, readers = Path(sys.argv[1]), int(sys.argv[2])
