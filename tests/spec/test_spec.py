@@ -1,4 +1,4 @@
-"""Specs: a wrong key or value gives one sentence with the key, the value and the fix."""
+"""Specs: a wrong key or value is one sentence with the key, the value and the fix; slices, populations, metrics."""
 
 import re
 import time
@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from opacc_ray.errors import SpecError
-from opacc_ray.spec import PoolSpec, load_function, load_spec, parse_spec
+from opacc_ray.estimation.adjustments import SampleOf
+from opacc_ray.slices import FOLDER, SliceRule
+from opacc_ray.spec import PoolSpec, Spec, load_function, load_spec, parse_spec
 
 
 def content(**changes: Any) -> dict[str, Any]:
@@ -23,8 +25,13 @@ def content(**changes: Any) -> dict[str, Any]:
 
 
 REGRESSION = {"factory": "a:b", "task": "regression"}
+
 DEEPEST = {"method": "deepest", "budget": 9, "auxiliary": "dsa"}
+
 DEEPREDUCE = {"method": "deepreduce", "budget": 9}
+
+SRS = {"method": "srs", "budget": 9}
+
 TRAIN = {"reference": {"uri": "s3://lake/train"}}
 
 
@@ -249,3 +256,166 @@ def test_only_formats_with_branches_or_tags_take_the_name_of_a_version() -> None
     assert PoolSpec(uri="t", format="delta", version="12", columns=columns).version == 12
     with pytest.raises(ValueError, match="version 'audit' is a name, and format delta has numbers only; give one"):
         PoolSpec(uri="t", format="delta", version="audit", columns=columns)
+
+
+def spec_with(slices: Any, **pool: Any) -> Spec:
+    """A spec with slices, of stored predictions unless ``pool`` names another format."""
+    kind = {"format": "features", "columns": {"prediction": "said"}} if "format" not in pool else pool
+    model = {"model": {}} if "format" not in pool else {}
+    extra = pool | ({} if slices is None else {"slices": slices})
+    return parse_spec(content(**model, pool={"uri": "s3://lake/pool"} | kind | extra, sample=SRS), "audit.yaml")
+
+
+def test_every_form_has_a_name_and_a_rule() -> None:
+    given = ["camera", {"age": [18, 30.5]}, ["camera", "age"], "folder", {"folder": 2}, ["folder 2", "camera"]]
+    pool = spec_with(given).pool
+    assert pool.slice_names == ["camera", "age", "camera*age", "folder", "folder 2", "folder 2*camera"]
+    assert pool.slice_rules == (
+        SliceRule("camera", "camera"),
+        SliceRule("age", "age", (18.0, 30.5)),
+        SliceRule("folder", FOLDER),
+        SliceRule("folder 2", FOLDER, levels=2),
+    )
+    assert pool.slice_columns == ("camera", "age")
+
+
+def test_slices_decide_a_run_only_if_its_draw_serves_them_and_never_its_features() -> None:
+    without, given = spec_with(None), spec_with(["camera", {"age": [18]}, ["camera", "age"]])
+    assert given.identity() == without.identity()
+    assert given.pool.reading() == without.pool.reading()
+
+    def identity(slices: list[Any], serve: list[str]) -> dict[str, Any]:
+        sample = {"method": "neyman", "budget": 9, "serve": serve}
+        served = spec_with(slices).model_dump(exclude_unset=True) | {"sample": sample}
+        return parse_spec(served, "audit.yaml").identity()
+
+    ages, other = ([{"age": cuts}, "camera", ["age", "camera"]] for cuts in ([18], [30]))
+    assert identity(ages, ["camera"]) == identity(other, ["accuracy", "camera"]) | {
+        "sample": identity(ages, ["camera"])["sample"]
+    }
+    assert identity(ages, ["age"])["pool"] != identity(other, ["age"])["pool"]
+    assert identity(ages, ["age*camera"])["pool"] != identity(other, ["age*camera"])["pool"]
+
+
+@pytest.mark.parametrize(
+    ("slices", "message"),
+    [
+        ("camera", r"pool.slices: give a list of slices, such as .* \(value \"camera\"\)"),
+        ([], "give a list of slices"),
+        ([7], "7 is no slice: give a column, .*; put it in quotes"),
+        ([{7: [1]}], "7 is no name of a column; put it in quotes"),
+        ([{"age": [1], "size": [2]}], "is no slice"),
+        (["camera", {"camera": [1]}], "the slices 'camera' are given twice; remove one"),
+        (["a", "b", ["a", "b"], ["b", "a"]], "the slices 'a\\*b' are given twice"),
+        (["camera", "region", ["camera", "regoin"]], 'has "regoin", which is no slice of the list; did you mean \'reg'),
+        (["camera", ["camera", "age"]], '"age", which is no slice of the list; known are camera'),
+        (["camera", ["camera", "camera"]], "needs two or more different slices"),
+        (["camera", ["camera"]], "needs two or more different slices"),
+        ([{"age": 30}], r"\{age: 30\}: give a list of one or more numbers"),
+        ([{"age": []}], "give a list of one or more numbers"),
+        ([{"age": [float("nan")]}], "give a list of one or more numbers"),
+        ([{"age": [10**400]}], "give a list of one or more numbers"),
+        ([{"age": [True]}], "give a list of one or more numbers"),
+        ([{"age": [50, 18]}], r"\{age: \[50, 18\]\}: the cuts do not rise; write \[18, 50\]"),
+        ([{"age": [18, 18]}], r"the cuts do not rise; write \[18\]"),
+        ([{"folder": 0}], r"\{folder: 0\}: give the number of levels, 1 or more"),
+        ([{"folder": True}], "give the number of levels"),
+        (["camera*region"], r"cross slices as a list, \[camera, region\]"),
+        (["camera "], "a space at an end"),
+        (["prediction"], "'prediction' needs no slices: `opacc estimate RUN --by prediction`"),
+        (["recall"], "'recall' is the name of a metric"),
+    ],
+)
+def test_a_wrong_slice_is_one_sentence_with_the_fix(slices: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        spec_with(slices)
+
+
+@pytest.mark.parametrize("kind", ["images", "npy", "webdataset"])
+def test_a_format_without_columns_has_folders_only(kind: str) -> None:
+    assert spec_with(["folder"], format=kind).pool.slice_names == ["folder"]
+    with pytest.raises(
+        SpecError, match=f"slices or sample_of names the column 'camera', and format {kind} has no columns"
+    ):
+        spec_with(["camera"], format=kind)
+
+
+def test_a_reference_has_no_slices_of_its_own_and_takes_none_of_the_pool() -> None:
+    pool = {"uri": "s3://lake/pool", "format": "images", "slices": ["folder"]}
+    spec = parse_spec(content(pool=pool, **TRAIN, sample=SRS), "audit.yaml")
+    assert spec.reference is not None
+    assert spec.reference.slices is None
+    with pytest.raises(SpecError, match="slices is only supported for the pool; remove it"):
+        parse_spec(content(pool=pool, reference={"uri": "s3://lake/train", "slices": ["folder"]}), "audit.yaml")
+
+
+def test_a_population_of_clusters_reads_their_column_and_decides_no_run() -> None:
+    without, given = spec_with(["camera"]), spec_with(["camera"], sample_of={"video": "more"})
+    assert given.pool.population == SampleOf(None, "video")
+    assert given.pool.slice_names == ["camera"]
+    assert given.pool.slice_columns == ("camera", "video")
+    assert [rule.is_cluster for rule in given.pool.slice_rules] == [False, True]
+    assert (given.identity(), given.pool.reading()) == (without.identity(), without.pool.reading())
+    assert without.described_as(given).pool == given.pool
+    assert spec_with(["camera"], sample_of={"camera": 300}).pool.slice_rules == without.pool.slice_rules
+    assert spec_with(None, sample_of=7542).pool.population == SampleOf(7542)
+    assert Spec.model_validate_json(given.model_dump_json()) == given
+
+
+@pytest.mark.parametrize("given", [0, -3, "all", {"video": 0}, {"a": 1, "b": 2}, {"recall": 9}, True, 2.5])
+def test_what_is_no_population_is_one_sentence(given: object) -> None:
+    with pytest.raises(SpecError, match=r"pool.sample_of: "):
+        spec_with(None, sample_of=given)
+
+
+def spec_stating(metrics: Any = (), sample: dict[str, Any] | None = None, **model: Any) -> Spec:
+    named = {"factory": "user:network", "classes": ["defect", "fine", "stop sign"]} | model
+    pool = {"uri": "pool", "format": "images", "slices": ["folder"]}
+    drawn = {"method": "neyman", "budget": 40} | (sample or {})
+    stated = {"metrics": metrics} if metrics else {}
+    return parse_spec(content(pool=pool, model=named, sample=drawn, **stated), "spec")
+
+
+def test_of_two_classes_the_second_is_meant() -> None:
+    spec = spec_stating(["f1"], classes=["fine", "defect"])
+    assert spec.drawn_with("neyman", {}) == {"serve": ["f1@1"]}
+
+
+@pytest.mark.parametrize(
+    ("sample", "metrics", "serve"),
+    [
+        ({}, [], None),
+        ({}, ["accuracy", "macro_f1"], ["accuracy"]),
+        ({}, [{"recall": "stop sign"}, "accuracy"], ["recall@2"]),
+        ({"serve": ["accuracy", "folder", {"f1": "fine"}]}, [{"recall": "stop sign"}], ["accuracy", "folder", "f1@1"]),
+        ({"serve": "truth"}, ["macro_f1"], ["truth"]),
+    ],
+)
+def test_first_metric_is_served_unless_the_sample_names_others(
+    sample: dict[str, Any], metrics: list[Any], serve: list[str] | None
+) -> None:
+    spec = spec_stating(metrics, sample)
+    assert spec.drawn_with("neyman", spec.sample.parameters).get("serve") == serve
+    assert spec.drawn_with("srs", {"replacement": True}) == {"replacement": True}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"metrics": ["roc"]}, "metrics: metric 'roc': choose one of accuracy, macro_f1"),
+        ({"metrics": [{"f1": "defekt"}]}, "metrics: metric f1@defekt has the class \"defekt\"; did you mean 'defect'?"),
+        ({"metrics": ["f1"]}, "metrics: metric f1 names no class; give one of defect, fine, stop sign"),
+        ({"metrics": [["f1", "defect"]]}, "is no number to state; write accuracy, macro_f1 or {recall: CLASS}"),
+        ({"metrics": [{"f1": None}]}, "is no number to state"),
+        ({"metrics": [{"f1": False}]}, "YAML parses the class of f1 as False; put quotes around it"),
+        ({"metrics": ["macro_f1", "Macro_F1"]}, "metrics: macro_f1 appears twice; remove one"),
+        ({"metrics": ["macro_f1"], "task": "regression", "classes": None}, "only supported for classification"),
+        ({"metrics": ["f1@x"], "classes": None}, "classes have no names; give its number, as in f1@3"),
+        ({"sample": {"serve": ["camera"]}}, 'sample.serve: "camera" is no number to serve; choose one of accuracy'),
+        ({"sample": {"serve": ["f1@fin"]}}, "sample.serve: metric f1@fin has the class \"fin\"; did you mean 'fine'?"),
+        ({"sample": {"method": "srs", "serve": ["truth"]}}, "method 'srs' has no parameter 'serve'"),
+    ],
+)
+def test_what_there_is_not_is_refused_in_one_sentence(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(words)):
+        spec_stating(**given)
