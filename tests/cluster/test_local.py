@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,24 +79,19 @@ def holders(token: str) -> list[int]:
     return found
 
 
-def all_end(token: str, seconds: float = 240) -> bool:
+def until(has_come: Callable[[], bool], seconds: float = 240) -> bool:
+    """Wait until something has come, and return whether it has."""
+    deadline = time.monotonic() + seconds
+    while not has_come():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def all_end(token: str) -> bool:
     """Whether all processes with a token end."""
-    deadline = time.monotonic() + seconds
-    while holders(token):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
-
-
-def some_begin(token: str, seconds: float = 120) -> bool:
-    """Whether a process with a token begins."""
-    deadline = time.monotonic() + seconds
-    while not holders(token):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
+    return until(lambda: not holders(token))
 
 
 def test_ray_begun_ahead_is_the_one_that_is_used(tmp_path: Path) -> None:
@@ -110,14 +106,13 @@ def test_ray_that_is_never_used_ends_by_itself(script: str, tmp_path: Path) -> N
     with started(script, tmp_path / "log") as process:
         assert process.stdout is not None
         token = process.stdout.readline().strip()
-        assert some_begin(token)
+        assert until(lambda: bool(holders(token)), 120)
         if script == KILLED:
             process.send_signal(signal.SIGKILL)
     assert all_end(token)
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["ended", "killed"])
-@pytest.mark.parametrize("is_long", [False, True], ids=["short", "long"])
+@pytest.mark.parametrize(("is_killed", "is_long"), [(False, True), (True, False)], ids=["ended", "killed"])
 def test_files_of_ray_are_closed_to_other_users_and_gone_at_the_end(
     is_killed: bool, is_long: bool, tmp_path: Path
 ) -> None:
@@ -201,10 +196,10 @@ def test_a_run_goes_on_with_another_ray_when_a_process_of_it_is_killed(name: str
     command = [sys.executable, *program]
     sign = {"shard": "audits/**/part-*.parquet", "start": "spec.yaml"}.get(moment, "waits")
     with subprocess.Popen(command, cwd=tmp_path, env=plain | paths, stderr=subprocess.PIPE, text=True) as process:
-        until = time.monotonic() + 120
-        while not list(tmp_path.glob(sign)) and time.monotonic() < until:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob(sign)) and time.monotonic() < deadline:
             time.sleep(0.1)
-        while not (victims := running(name, process.pid)) and time.monotonic() < until:
+        while not (victims := running(name, process.pid)) and time.monotonic() < deadline:
             time.sleep(0.02)
         os.kill(victims[0], signal.SIGKILL)
         (tmp_path / "waits").unlink(missing_ok=True)

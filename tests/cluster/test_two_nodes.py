@@ -18,8 +18,6 @@ from ray_with_jobs import TESTS, RayWithJobs
 from small_pictures import picture
 
 import opacc_ray
-from opacc_ray.cluster.tasks import cause_of
-from opacc_ray.errors import ClusterError
 from opacc_ray.lake.store_uris import open_store
 
 pytestmark = pytest.mark.processes
@@ -111,28 +109,3 @@ def test_node_that_dies_is_our_sentence_and_not_rays_log(cluster: RayWithJobs, o
     json.loads(done.stdout)
     assert "was lost" in done.stderr
     assert not [word for word in ("state-dump", "Raylet", "(raylet") if word in done.stdout + done.stderr]
-
-
-# -- what one worker raises -----------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("moment", ["made", "asked"])
-def test_any_error_of_a_worker_is_one_sentence_without_rays_frames(moment: str) -> None:
-    import ray
-
-    class Broken:
-        def __init__(self) -> None:
-            if moment == "made":
-                self.ask()
-
-        def ask(self) -> None:
-            raise RuntimeError("Error(s) in loading:\n\tthe reason is here")
-
-    with pytest.raises(ray.exceptions.RayError) as caught:
-        ray.get(ray.remote(num_cpus=0)(Broken).remote().ask.remote())
-    error = cause_of(caught.value)
-    assert isinstance(error, ClusterError)
-    assert str(error).endswith("failed: RuntimeError: Error(s) in loading: the reason is here")
-    assert "\x1b" not in error.details
-    assert "in ask" in error.details

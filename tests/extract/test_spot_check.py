@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from opacc_ray.extract.extraction import Extraction, Extractor
+from opacc_ray.extract.feature_set import locate, make_index, write_index
+from opacc_ray.extract.shards import read_report
 from opacc_ray.extract.trial import Difference, difference
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.pools import read_examples
@@ -61,6 +63,20 @@ def test_difference_counts_beyond_the_tolerance_of_the_precision(
     most = found(tmp_path, values, 1.02 * allowed, precision=precision)
     assert (most.id, most.feature, most.tolerance) == ("a.npy:15", "output", tolerance)
     assert most.distance == pytest.approx(1.02 * tolerance, rel=1e-3)
+
+
+def test_rows_that_a_shard_takes_from_another_file_are_compared(tmp_path: Path) -> None:
+    """Those of an earlier listing, whose shards have other numbers."""
+    assert found(tmp_path, VALUES, 0.0) is None
+    spec, folder = spec_of(tmp_path, 9.0, all=True), open_store(str(tmp_path / "features"))
+    plan = plan_pool(spec.pool, spec.extract)
+    files = [shard.file for shard in plan.shards]
+    write_index(folder, make_index(files, [read_report(folder, file, folder.size(file)) for file in files]))
+    later = locate(folder, [shard._replace(number=100 + shard.number) for shard in plan.shards])
+    assert all(shard.carried for shard in later)
+    most = difference(spec, spec.pool, plan._replace(shards=tuple(later)), folder)
+    assert most is not None
+    assert most.feature == "output"
 
 
 @pytest.mark.parametrize(("moved", "differs"), [(2, False), (3, True)])
