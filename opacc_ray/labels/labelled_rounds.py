@@ -394,18 +394,14 @@ def measure_agreement(run: Run) -> Agreement:
 
     Labels in conflict are measured, so none is refused.
     """
-    opinions, are_numbers = opinions_of_run(run)
-    return Agreement(len(opinions), alpha(opinions, are_numbers=are_numbers), pairs(opinions, are_numbers=are_numbers))
-
-
-def opinions_of_run(run: Run) -> tuple[dict[str, Opinions], bool]:
-    """Return the labels by annotator of each example that has two or more, and whether labels are numbers."""
     answers: dict[str, list[Label]] = {}
     for row in read_log(run).labels():
         answers.setdefault(row.id, []).append(row)
     model, read = run.spec.model, canonical_form(run)
-    opinions = {id: opinions_of(given, read) for id, given in answers.items()}
-    return {id: own for id, own in opinions.items() if len(own) > 1}, model.reads_numbers or model.grades == "1-5"
+    by_annotator = {id: opinions_of(rows, read) for id, rows in answers.items()}
+    opinions = {id: texts for id, texts in by_annotator.items() if len(texts) > 1}
+    are_numbers = model.reads_numbers or model.grades == "1-5"
+    return Agreement(len(opinions), alpha(opinions, are_numbers=are_numbers), pairs(opinions, are_numbers=are_numbers))
 
 
 def pairs(opinions: Mapping[str, Opinions], *, are_numbers: bool = False) -> list[PairOfAnnotators]:

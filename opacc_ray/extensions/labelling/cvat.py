@@ -29,7 +29,13 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
 
     Raises SpecError for what CVAT cannot show or ask: it has no task for texts and rows, and one tag for each picture.
     """
-    if refusal := _refusal(context):
+    refusal = None
+    if not context.has_pictures:
+        refusal = "CVAT has no task for texts and rows of a table, and this pool has no pictures"
+    elif context.task in ("multilabel", "counts"):
+        what = "several classes" if context.task == "multilabel" else "several numbers"
+        refusal = f"a label of {what} is not read from CVAT"
+    if refusal:
         raise SpecError(f"{refusal}: use --to label-studio or --to csv, or `opacc label`")
     if context.reads_numbers:
         number: dict[str, Any] = {"name": VALUE, "mutable": False, "input_type": "text", "values": [""]}
@@ -40,16 +46,6 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
         labels = [{"name": name, "type": "tag", "attributes": []} for name in names]
     labels.append({"name": UNSURE, "type": "tag", "attributes": []})
     return {"labels.json": json.dumps(labels, ensure_ascii=False, indent=1).encode() + b"\n"}
-
-
-def _refusal(context: Context) -> str | None:
-    """Return why people cannot give the labels in CVAT; None if they can."""
-    if not context.has_pictures:
-        return "CVAT has no task for texts and rows of a table, and this pool has no pictures"
-    if context.task in ("multilabel", "counts"):
-        what = "several classes" if context.task == "multilabel" else "several numbers"
-        return f"a label of {what} is not read from CVAT"
-    return None
 
 
 def looks_like(head: str) -> bool:

@@ -59,14 +59,10 @@ def parse(file: LabelFile) -> Iterator[Label]:
     return (_label_of_row(found, file, place, ": write one per line") for place, found in lines)
 
 
-def _is_row(found: Any, keys: set[str]) -> bool:
-    return isinstance(found, dict) and "id" in found and bool(keys & set(found))
-
-
 def _label_of_row(found: Any, file: LabelFile, place: str, remedy: str = "") -> Label:
     if isinstance(found, dict):
         found = dict(zip(file.own_names([*found]), found.values(), strict=True))
-    if not _is_row(found, {"label", "status", *file.counts}):
+    if not isinstance(found, dict) or "id" not in found or not {"label", "status", *file.counts} & found.keys():
         keys = ", ".join(["id", *file.counts]) if file.counts else "id and label"
         raise LabelError(f"{place} is not a JSON object with the keys {keys}{remedy}")
     place = _text(found.get(PLACE), PLACE, place) or place

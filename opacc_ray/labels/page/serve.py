@@ -19,7 +19,7 @@ from pydantic import Field
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.labels.label_rows import checked_annotator
-from opacc_ray.labels.page.desk import Desk, LabelQueue
+from opacc_ray.labels.page.desk import Desk
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.packages import require
 from opacc_ray.runs.run import HEADER, Run
@@ -114,7 +114,15 @@ def serve(
                 raise
         if rounds is not None:
             rounds.end()
-    return _session(place if isinstance(place, str) else place.uri, [desk.queue for desk in desks()])
+    queues = [desk.queue for desk in desks()]
+    progress = [queue.progress("") for queue in queues]
+    return LabelSession(
+        run=place if isinstance(place, str) else place.uri,
+        saved=sum(queue.saved for queue in queues),
+        done=sum(counts.done for counts in progress),
+        total=sum(counts.total for counts in progress),
+        different=sum(queue.num_different() for queue in queues),
+    )
 
 
 class _Rounds(threading.Thread):
@@ -152,17 +160,6 @@ class _Rounds(threading.Thread):
         self.join()
         if self._error is not None:
             raise self._error
-
-
-def _session(uri: str, queues: list[LabelQueue]) -> LabelSession:
-    progress = [queue.progress("") for queue in queues]
-    return LabelSession(
-        run=uri,
-        saved=sum(queue.saved for queue in queues),
-        done=sum(own.done for own in progress),
-        total=sum(own.total for own in progress),
-        different=sum(queue.num_different() for queue in queues),
-    )
 
 
 def _only(run: Run, overlap: float | None) -> Callable[[], list[Desk]]:
