@@ -125,15 +125,15 @@ class Labelled:
             raise LabelError("errors are of true values: give labels=…, not outcomes=…")
         if "prediction" not in view.fields or getattr(pool, "classes", None):
             raise LabelError("errors are of predicted values, and the pool has none: give Pool(prediction=…)")
-        found = np.empty(len(self.selection))
+        values = np.empty(len(self.selection))
         for place, (name, label) in enumerate(zip(self.selection.ids, self.labels, strict=True)):
             try:
-                found[place] = float(label)
+                values[place] = float(label)
             except (TypeError, ValueError):
-                found[place] = np.nan
-            if not np.isfinite(found[place]):
+                values[place] = np.nan
+            if not np.isfinite(values[place]):
                 raise LabelError(f"label {shown(label)} of example {shown(name)} is no number: give its true value")
-        return view.column("prediction")[self.selection.index].astype(np.float64) - found
+        return view.column("prediction")[self.selection.index].astype(np.float64) - values
 
 
 def labelled_rounds(rounds: Any, labels: Any = None, outcomes: Any = None) -> list[Labelled]:
@@ -223,32 +223,32 @@ def _plain(value: Any) -> Any:
 def _column(table: Any, columns: list[Any], kind: Kind) -> tuple[Any, list[Any] | None]:
     """Return the values of a table, and the ids next to them, or None if its index has them."""
     others = [name for name in columns if name != "id"]
-    own = [name for name in others if name == kind] or others
-    if len(own) != 1 or columns.count("id") > 1 or ("id" not in columns and not hasattr(table, "index")):
+    columns_of_values = [name for name in others if name == kind] or others
+    if len(columns_of_values) != 1 or columns.count("id") > 1 or ("id" not in columns and not hasattr(table, "index")):
         names = ", ".join(map(str, columns))
         raise LabelError(f"a table of {kind}s with the columns {names}: give the columns id and {kind}")
-    if own[0] == (other := "outcome" if kind == "label" else "label"):
+    if columns_of_values[0] == (other := "outcome" if kind == "label" else "label"):
         raise LabelError(
             f"a table with the column {other} instead of {kind}: give it as {other}s=…, or rename the column"
         )
-    return table[own[0]], _scalars(table["id"], kind) if "id" in columns else None
+    return table[columns_of_values[0]], _scalars(table["id"], kind) if "id" in columns else None
 
 
 def _by_id(selection: Selection, names: Sequence[Any], values: Sequence[Any], kind: Kind) -> list[Any]:
     """Return the values in the order of the selection, None where there is none."""
-    found: dict[str, Any] = {}
+    by_id: dict[str, Any] = {}
     for name, own in zip(map(str, names), values, strict=True):
-        if name in found and repr(found[name]) != repr(own):
-            raise LabelError(f"example {shown(name)} has two {kind}s, {found[name]!r} and {own!r}: give one")
-        found[name] = own
+        if name in by_id and repr(by_id[name]) != repr(own):
+            raise LabelError(f"example {shown(name)} has two {kind}s, {by_id[name]!r} and {own!r}: give one")
+        by_id[name] = own
     chosen = set(selection.ids)
-    unknown = [name for name in found if name not in chosen]
+    unknown = [name for name in by_id if name not in chosen]
     if unknown:
         raise LabelError(
             f"{counted(len(unknown), kind)} for examples that were not chosen, the first {shown(unknown[0])}; "
             f"give {kind}s of the ids in selection.ids only"
         )
-    return [found.get(name) for name in selection.ids]
+    return [by_id.get(name) for name in selection.ids]
 
 
 def _by_index(selection: Selection, names: list[Any], values: list[Any], kind: Kind) -> list[Any]:
@@ -261,8 +261,8 @@ def _by_index(selection: Selection, names: list[Any], values: list[Any], kind: K
         meanings.append(_by_id(selection, names, values, kind))
     places = [str(place) for place in selection.index.tolist()]
     if set(texts) == set(places):
-        found = dict(zip(texts, values, strict=True))
-        meanings.append([found[place] for place in places])
+        by_place = dict(zip(texts, values, strict=True))
+        meanings.append([by_place[place] for place in places])
     is_default = texts == [str(place) for place in range(len(texts))]
     if is_default and len(values) == len(selection):
         meanings.append(values)
@@ -328,8 +328,8 @@ def _classes(pool: Pool | View) -> tuple[NDArray[Any], tuple[str, ...], NDArray[
         return predicted, tuple(names), np.arange(len(names))
     if not np.array_equal(predicted, np.rint(predicted)):
         raise LabelError("the pool predicts values, not classes: give outcomes=…, scores in [0, 1], instead of labels")
-    known = np.arange(2) if predicted.dtype == np.bool_ else np.unique(predicted).astype(np.int64)
-    return predicted, tuple(map(str, known.tolist())), known
+    classes = np.arange(2) if predicted.dtype == np.bool_ else np.unique(predicted).astype(np.int64)
+    return predicted, tuple(map(str, classes.tolist())), classes
 
 
 def _text(label: Any) -> str:
@@ -341,9 +341,9 @@ def _find(text: str, names: tuple[str, ...]) -> int:
     """Return the number of the class that a text names, -1 for none; 0 and 1 are False and True."""
     from opacc_ray.labels.label_rows import find_class
 
-    found = find_class(text, names)
-    if found is None and set(names) <= {"0", "1"}:
-        found = find_class(_AS_NUMBER.get(text, text), names)
-    if found is None and set(names) == set(_AS_NUMBER):
-        found = next((names.index(name) for name, number in _AS_NUMBER.items() if number == text), None)
-    return -1 if found is None else found
+    index = find_class(text, names)
+    if index is None and set(names) <= {"0", "1"}:
+        index = find_class(_AS_NUMBER.get(text, text), names)
+    if index is None and set(names) == set(_AS_NUMBER):
+        index = next((names.index(name) for name, number in _AS_NUMBER.items() if number == text), None)
+    return -1 if index is None else index

@@ -74,19 +74,19 @@ def warnings_about(classes: Iterable[str]) -> list[str]:
     A truth value does not: it is read in any case, unless another class differs by case alone.
     """
     names = list(classes)
-    lost, found = emptied(names), list[str]()
+    lost, texts = emptied(names), list[str]()
     if lost:
-        found.append(
+        texts.append(
             f"a file of labels that passes through pandas loses those of the class {lost}; read it with "
             "keep_default_na=False, or rename the class"
         )
     for kind in (DATE, AS_NUMBER):
         if made := [quoted(name) for name in names if changes(name).get("Excel") == kind]:
-            found.append(
+            texts.append(
                 f"Excel makes {kind} of the class {few(made)}; format the column label as text before you fill it in, "
                 "or rename the class"
             )
-    return found
+    return texts
 
 
 InPool = Callable[[Sequence[str]], Collection[str]]
@@ -131,11 +131,11 @@ def _by_form(names: Sequence[str], chosen: set[str], in_pool: InPool) -> dict[st
     extensions = sorted({end[0] for id in chosen if (end := EXTENSION.search(id))})
     forms = {name: [*_forms(_path(name), extensions)] for name in names}
     every = list({form for groups in forms.values() for group in groups for form in group})
-    pool, found = chosen.union(in_pool(every)), dict[str, str]()
+    pool, ids = chosen.union(in_pool(every)), dict[str, str]()
     for name, groups in forms.items():
         hits = next((hits for group in groups if (hits := [form for form in group if form in pool])), [])
-        _add(found, name, hits)
-    return found
+        _add(ids, name, hits)
+    return ids
 
 
 def _forms(path: str, extensions: Sequence[str]) -> Iterator[list[str]]:
@@ -297,13 +297,13 @@ def _read(answers: Sequence[Label], read: Callable[[str, str], str] | None) -> l
     """Return the answers with their labels in canonical form; those that a correction outranks stay as they are."""
     if read is None:
         return list(answers)
-    rank, found = max((row.correction for row in answers), default=0), []
+    rank, rows = max((row.correction for row in answers), default=0), []
     for row in answers:
         try:
-            found.append(row if row.correction < rank else in_canonical_form(row, read))
+            rows.append(row if row.correction < rank else in_canonical_form(row, read))
         except LabelError as error:
             raise LabelError(f"{error} ({row.place})" if row.place else str(error)) from None
-    return found
+    return rows
 
 
 def in_canonical_form(row: Label, read: Callable[[str, str], str]) -> Label:
@@ -315,8 +315,8 @@ def _not_selected(
     unknown: Sequence[str], selected: Sequence[str], in_pool: Callable[[Sequence[str]], Collection[str]]
 ) -> str:
     """Return what is wrong with ids that were not selected, in order, and what to do about them."""
-    there = set(in_pool(unknown))
-    strange = [id for id in unknown if id not in there]
+    pool = set(in_pool(unknown))
+    strange = [id for id in unknown if id not in pool]
     what, remedy = f"{len(unknown)} id(s) not selected for labelling", rewritten(strange, selected)
     if remedy is None:
         remedy = "give --only-selected to leave them out, or import the file into its own run"
@@ -380,11 +380,11 @@ def opinions_of(answers: Sequence[Label], read: Callable[[str, str], str]) -> Op
 
     ``read`` is used as in :func:`join`.
     """
-    found: Opinions = {}
+    opinions: Opinions = {}
     for row in votes_of([row for row in answers if not row.correction and row.annotator is not None]):
         with suppress(LabelError):
-            found[str(row.annotator)] = read(row.id, str(row.label))
-    return found
+            opinions[str(row.annotator)] = read(row.id, str(row.label))
+    return opinions
 
 
 def _newest(answers: Sequence[Label]) -> list[Label]:

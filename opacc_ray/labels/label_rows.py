@@ -133,12 +133,12 @@ class LabelFile(NamedTuple):
 
         A column that usually has the model's answers is not taken for the label.
         """
-        own = None if "id" in names else (self.id_column or "").lower()
-        found = ["id" if name.lower() == own else name for name in names]
-        others = [name for name in found if name not in OURS]
-        if found == list(names) or self.counts or "label" in found or len(others) != 1:
-            return found
-        return ["label" if name == others[0] else name for name in found]
+        name_of_ids = None if "id" in names else (self.id_column or "").lower()
+        columns = ["id" if name.lower() == name_of_ids else name for name in names]
+        others = [name for name in columns if name not in OURS]
+        if columns == list(names) or self.counts or "label" in columns or len(others) != 1:
+            return columns
+        return ["label" if name == others[0] else name for name in columns]
 
     def lines(self, newline: str = "") -> Iterator[str]:
         """Yield the lines with their ends, one in memory at a time; they end at any line end, or at ``newline`` alone.
@@ -163,10 +163,10 @@ class LabelFile(NamedTuple):
             if not line.isspace():
                 place = f"{self.name} line {number}"
                 try:
-                    found = json.loads(line)
+                    value = json.loads(line)
                 except (ValueError, RecursionError):
                     raise LabelError(f"{place} is not valid JSON: {remedy}") from None
-                yield place, found
+                yield place, value
 
     def head(self) -> str:
         """Return the first characters, without leading white space; bytes that are not UTF-8 are replaced."""
@@ -192,11 +192,11 @@ class LabelFile(NamedTuple):
 
 def text_of_counts(cells: Mapping[str, str], place: str) -> str:
     """Return counts as the text of a label, empty if all are; raises LabelError if only some of them are there."""
-    found = {name: text.strip() for name, text in cells.items()}
-    empty = [name for name, text in found.items() if not text]
-    if not empty or len(empty) == len(found):
-        return "" if empty else " ".join(f"{name}={text}" for name, text in found.items())
-    raise LabelError(f"{place} has no {empty[0]}: fill in {', '.join(found)}, or leave all of them empty")
+    texts = {name: text.strip() for name, text in cells.items()}
+    empty = [name for name, text in texts.items() if not text]
+    if not empty or len(empty) == len(texts):
+        return "" if empty else " ".join(f"{name}={text}" for name, text in texts.items())
+    raise LabelError(f"{place} has no {empty[0]}: fill in {', '.join(texts)}, or leave all of them empty")
 
 
 def few(texts: Sequence[str], separator: str = ", ", most: int = 5) -> str:
@@ -274,8 +274,8 @@ def plain_words(text: str) -> str:
 
 def whole_number(text: str) -> int | None:
     """Parse "7", and "7.0", which some tools write for a column of numbers with gaps; None for other texts."""
-    found = WHOLE.fullmatch(text) if text else None
-    return int(found[1]) if found else None
+    match = WHOLE.fullmatch(text) if text else None
+    return int(match[1]) if match else None
 
 
 def name_of_copy(id: str, *, is_made: bool = False) -> str:
@@ -400,11 +400,11 @@ def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:
     Besides its name, a grade is named by `SYNONYMS`, and by its outcome: 1, 0.5. Of a preference, A and B are the
     answers in the order in which they were shown (:func:`is_swapped`). Raises LabelError if the label is no grade.
     """
-    outcomes, found = model.outcomes, f"example {quoted(id)} has the label {quoted(label_text)}"
+    outcomes, place = model.outcomes, f"example {quoted(id)} has the label {quoted(label_text)}"
     if outcomes is None:
         value = number_in(label_text)
         if value is None or not 0 <= value <= 1:
-            raise LabelError(f"{found}: write a score from 0 to 1, such as 0.8")
+            raise LabelError(f"{place}: write a score from 0 to 1, such as 0.8")
         return canonical_number(value)
     text = plain_words(label_text)
     if model.prefers and text in ("a", "b"):
@@ -418,7 +418,7 @@ def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:
         grade = by_outcome[0]
     if grade is None:
         shown = ["A", "B", "tie"] if model.prefers else list(outcomes)
-        raise LabelError(f"{found}, which is none of the grades: use {', '.join(map(quoted, shown))}")
+        raise LabelError(f"{place}, which is none of the grades: use {', '.join(map(quoted, shown))}")
     return grade
 
 
@@ -442,14 +442,14 @@ def counts_of(label_text: str, names: Sequence[str], *, id: str) -> str:
     pairs = [part.partition("=") for part in re.split(r"[\s,;]+", label_text.strip())]
     if len(pairs) == len(names) and not any(is_named for _, is_named, _ in pairs):
         pairs = [(name, "=", text) for name, (text, _, _) in zip(names, pairs, strict=True)]
-    given, found = {name: text for name, _, text in pairs}, f"example {quoted(id)} has the label {quoted(label_text)}"
+    counts, place = {name: text for name, _, text in pairs}, f"example {quoted(id)} has the label {quoted(label_text)}"
     form = " ".join(f"{name}=0" for name in names)
-    if len(given) < len(pairs) or given.keys() != set(names):
-        raise LabelError(f"{found}: write each count once, as in {form}, or {len(names)} numbers in that order")
-    unfit = next((name for name, text in given.items() if not NUMBER.fullmatch(text) or float(text) < 0), None)
+    if len(counts) < len(pairs) or counts.keys() != set(names):
+        raise LabelError(f"{place}: write each count once, as in {form}, or {len(names)} numbers in that order")
+    unfit = next((name for name, text in counts.items() if not NUMBER.fullmatch(text) or float(text) < 0), None)
     if unfit is not None:
-        raise LabelError(f"{found}, where {unfit} is no count: write numbers of at least 0, as in {form}")
-    return " ".join(f"{name}={canonical_number(float(given[name]))}" for name in names)
+        raise LabelError(f"{place}, where {unfit} is no count: write numbers of at least 0, as in {form}")
+    return " ".join(f"{name}={canonical_number(float(counts[name]))}" for name in names)
 
 
 def numbers_in(canonical: str) -> dict[str, float]:

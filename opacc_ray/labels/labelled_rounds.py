@@ -267,9 +267,9 @@ def stated(estimate: Estimate, rounds: Sequence[LabelledRound]) -> dict[str, Any
 
 def with_nonresponse(estimate: Estimate, rounds: Sequence[LabelledRound]) -> Estimate:
     """Return the estimate with its assumptions about labels that are not there."""
-    whole = not any(item.nonresponse for item in rounds)
+    is_complete = not any(item.nonresponse for item in rounds)
     reason = reason_of(estimate.reason, rounds)
-    return replace(estimate, design_based=estimate.design_based and whole, reason=reason)
+    return replace(estimate, design_based=estimate.design_based and is_complete, reason=reason)
 
 
 def reason_of(own: str | None, rounds: Sequence[LabelledRound]) -> str | None:
@@ -296,10 +296,10 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
     """Return a round with its part of the labels."""
     given_up = run.read_closed(selection.round) or ()
     label = {name: text for name, text in joined.label.items() if name not in given_up}
-    model, read, own = run.spec.model, canonical_form(run), set(selection.ids)
+    model, read, ids = run.spec.model, canonical_form(run), set(selection.ids)
     chosen = run.read_chosen(selection.round)
     labelled = _labelled_draws(selection.ids, label.keys())
-    answered = {id: joined.answers[id] for id in own.difference(given_up) if joined.answers[id]}
+    answered = {id: joined.answers[id] for id in ids.difference(given_up) if joined.answers[id]}
     taken = {id for id, rows in answered.items() if all(row.from_run for row in rows)}
     pairs = list(compress(zip(selection.ids, _predictions(run, selection, chosen), strict=True), labelled))
     is_regression = model.task == "regression"
@@ -313,8 +313,8 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
         truth=tuple(label[name] for name, _ in pairs),
         disagreement=mean_differences(opinions, values, lambda text, value: outcome_of(model, score, value, text)),
         opinions=opinions,
-        missing=tuple(name for name in joined.missing if name in own.difference(given_up)),
-        unsure=tuple(name for name in joined.unsure if name in own),
+        missing=tuple(name for name in joined.missing if name in ids.difference(given_up)),
+        unsure=tuple(name for name in joined.unsure if name in ids),
         given_up=tuple(given_up),
         measure=measure_of(run.spec, score),
         clipped=sum(is_regression and score.clips(float(label[name]), value) for name, value in pairs),
@@ -370,12 +370,12 @@ def outcomes_of_another(
 
 def weights_of(known: Sequence[LabelledRound]) -> dict[str, float]:
     """Return the share of the pool that each labelled example stands for; empty if the labels allow no estimate."""
-    found: dict[str, float] = {}
+    weight_of: dict[str, float] = {}
     with suppress(LabelError):
         weights = Rounds([item.known for item in known]).weights.tolist()
         for id, weight in zip((id for item in known for id in item.known.ids), weights, strict=True):
-            found[id] = found.get(id, 0.0) + weight
-    return found
+            weight_of[id] = weight_of.get(id, 0.0) + weight
+    return weight_of
 
 
 # -- agreement of annotators -----------------------------------------------------------------------------------------

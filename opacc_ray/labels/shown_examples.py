@@ -76,9 +76,9 @@ def has_pictures(run: Run) -> bool:
     Rows of stored features are, if ``columns.uri`` names image files; arrays, if the first one has the shape of an
     image.
     """
-    pool, rounds, found = run.spec.pool, run.rounds(), may_have_pictures(run)
-    if not found or pool.holds_features or not rounds or (pool.format != "npy" and pool.columns.array is None):
-        return found
+    pool, rounds, may_have = run.spec.pool, run.rounds(), may_have_pictures(run)
+    if not may_have or pool.holds_features or not rounds or (pool.format != "npy" and pool.columns.array is None):
+        return may_have
     files = ExampleFiles(run, rounds[:1])
     with suppress(DataError):  # one that cannot be read may be a picture
         try:
@@ -128,10 +128,10 @@ class ExampleFiles:
         content = self._content(id)
         if self._pool.holds_features:
             return name, content
-        found = as_decoded(content, rules_of(self._pool))
-        if isinstance(found, str):
-            raise DataError(f"{quoted(id)} cannot be copied: {found}")
-        return name, found
+        data = as_decoded(content, rules_of(self._pool))
+        if isinstance(data, str):
+            raise DataError(f"{quoted(id)} cannot be copied: {data}")
+        return name, data
 
     def name_of_copy(self, id: str) -> str:
         """Return the file name of a copy."""
@@ -210,8 +210,8 @@ class ExampleFiles:
 
     def _read(self, shard: int) -> dict[str, Picture]:
         rules = rules_of(self._pool)
-        found = read_chosen(self._store, self._pool.format, self._plan.shards[shard], self._row.keys(), rules)
-        return {item.id: render_array(item.array) for item in found if isinstance(item, Example)}
+        items = read_chosen(self._store, self._pool.format, self._plan.shards[shard], self._row.keys(), rules)
+        return {item.id: render_array(item.array) for item in items if isinstance(item, Example)}
 
 
 def render(content: bytes, *, longest: int | None = None, max_pixels: int = MAX_PIXELS) -> Picture:
@@ -339,17 +339,17 @@ def read_shown(run: Run, rounds: Iterable[Chosen], show: Sequence[str]) -> dict[
                 "restore the file"
             )
     keys = {key for key, _ in tags.values()}
-    found = {
+    rows = {
         id: shown
         for batch in _batches(pool, plan, rules, columns, None if None in keys else {key for key in keys if key})
         for id, shown in _shown_of(batch, pool, columns)
         if id in tags
     }
-    lost = [id for id in tags if id not in found]
+    lost = [id for id in tags if id not in rows]
     if lost:
         names = few([quoted(id) for id in lost], most=2)
         raise DataError(f"{pool.uri} has no row of {names} any more; restore the pool")
-    return {id: _with_answers(own, show, run.spec.pool.columns.answer or (), id) for id, own in found.items()}
+    return {id: _with_answers(own, show, run.spec.pool.columns.answer or (), id) for id, own in rows.items()}
 
 
 def _with_answers(row: Shown, show: Sequence[str], answers: Sequence[str], id: str) -> Shown:
@@ -405,15 +405,15 @@ def _texts(column: Any, name: str) -> list[str]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if pa.types.is_dictionary(whole.type):
-        whole = whole.dictionary_decode()
-    kind = whole.type
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         raise SpecError(f"manifest.show names {name!r}, which holds bytes; name columns of text or numbers")
     if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
-        return ["" if value is None else _clean(_structured(value)) for value in whole.to_pylist()]
-    return [_clean(text or "") for text in pc.cast(whole, pa.string()).to_pylist()]
+        return ["" if value is None else _clean(_structured(value)) for value in values.to_pylist()]
+    return [_clean(text or "") for text in pc.cast(values, pa.string()).to_pylist()]
 
 
 def _structured(value: Any) -> str:
@@ -459,13 +459,13 @@ def rows_to_show(run: Run, numbers: Sequence[int]) -> tuple[dict[str, Shown], Co
     first = min(run.rounds(), default=1)
     log = read_log(run)
     shown = read_shown(run, list(map(run.read_chosen, dict.fromkeys([first, *numbers]))), log.show)
-    own = [shown[id] for id in run.read_chosen(first).ids] if shown else [{}]
-    long = long_columns(own) | (frozenset(ANSWERS) & own[0].keys() if run.spec.model.task == "grade" else frozenset())
+    rows = [shown[id] for id in run.read_chosen(first).ids] if shown else [{}]
+    long = long_columns(rows) | (frozenset(ANSWERS) & rows[0].keys() if run.spec.model.task == "grade" else frozenset())
     context = context_of(run)
     return shown, replace(
         context,
         has_pictures=has_pictures(run),
-        columns=tuple(own[0]),
+        columns=tuple(rows[0]),
         long=long,
         question=log.guidance.question or _usual_question(context),
     )

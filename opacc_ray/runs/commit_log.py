@@ -147,15 +147,15 @@ class CommitLog:
 
     def _next(self, happening: Happening) -> bytes:
         last = [datetime.fromisoformat(commit.at) + timedelta(microseconds=1) for commit in self._read[-1:]]
-        own = datetime.now(UTC) if happening.at is None else datetime.fromisoformat(happening.at)
+        time = datetime.now(UTC) if happening.at is None else datetime.fromisoformat(happening.at)
         return Commit(
             run=self._run,
             number=len(self._read) + 1,
             previous=self._last,
-            at=max([own, *last]).isoformat(timespec="microseconds"),
+            at=max([time, *last]).isoformat(timespec="microseconds"),
             round=happening.round,
             files=dict(happening.files),
-            content=[own.to_dict() if isinstance(own, Document) else dict(own) for own in happening.content],
+            content=[time.to_dict() if isinstance(time, Document) else dict(time) for time in happening.content],
         ).to_bytes()
 
     def _checked(self, key: str, data: bytes) -> Commit:

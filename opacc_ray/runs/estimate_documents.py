@@ -278,11 +278,11 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
 
     def _numbers(self) -> list[tuple[str, StatedMetric]]:
         """Return metrics and slices with their names, of each table the worst slice first."""
-        found = list(self.metrics.items())
+        numbers = list(self.metrics.items())
         for table in self.by_slice:
             worst = sorted(table.slices.items(), key=lambda item: (not item[1].tells, item[1].value, item[0]))
-            found += [(f"{table.metric}, {table.by} {name}", own) for name, own in worst]
-        return found
+            numbers += [(f"{table.metric}, {table.by} {name}", own) for name, own in worst]
+        return numbers
 
 
 class Stated(Document):

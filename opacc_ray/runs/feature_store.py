@@ -76,9 +76,9 @@ def open_view(
     optional : features that are included if the run has them
     instead : how to avoid a feature, by its name, for the error if it is missing
     """
-    there = _features_of(run)
-    own = with_slices(run.spec.pool, there) if run.spec.pool.slice_rules else there.features
-    features, index = own.holding(), there.index
+    complete = _features_of(run)
+    columns = with_slices(run.spec.pool, complete) if run.spec.pool.slice_rules else complete.features
+    features, index = columns.holding(), complete.index
     _refuse_missing(run, index, names, instead or {})
     held = [name for name in optional if name in index.features]
     wanted = tuple(dict.fromkeys([*names, *held, "prediction"]))
@@ -133,8 +133,8 @@ def find_chosen(run: Run, selection: Selection, labelled: Collection[str]) -> Ch
     uris, predictions = _features_of(run).features.take(["uri", "prediction"], selection.index)
     listing, root = read_listing(run), f"{open_pool(run.spec.pool).uri}/"
     places = [uri.removeprefix(root) for uri in uris]  # KEY, or KEY#row=7 for a row of an array file
-    found = [listing.get(place) or listing.get(place.rpartition("#")[0]) for place in places]
-    keys, tags = [entry and entry.key for entry in found], [entry and entry.tag for entry in found]
+    entries = [listing.get(place) or listing.get(place.rpartition("#")[0]) for place in places]
+    keys, tags = [entry and entry.key for entry in entries], [entry and entry.tag for entry in entries]
     return Chosen(list(selection.ids), uris, predictions, keys, tags, [name in labelled for name in selection.ids])
 
 
@@ -170,8 +170,8 @@ def check_chosen(run: Run, selection: Selection) -> None:
 
 def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     """Return the named features that the run has, (k, ...) each, of the examples at ``index`` (k,)."""
-    there = _features_of(run)
-    return there.features.rows([name for name in names if name in there.index.features], index)
+    complete = _features_of(run)
+    return complete.features.rows([name for name in names if name in complete.index.features], index)
 
 
 def find_known(run: Run, ids: Sequence[str], name: str) -> dict[str, Any]:
@@ -184,21 +184,21 @@ def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
 
     Raises DataError if an example is not in the pool; the message names the first.
     """
-    found = find_known(run, ids, "prediction")
-    absent = [name for name in dict.fromkeys(ids) if name not in found]
+    predictions = find_known(run, ids, "prediction")
+    absent = [name for name in dict.fromkeys(ids) if name not in predictions]
     if absent:
         raise DataError(
             f"{run.uri} lacks {len(absent)} of {len(set(ids))} labelled examples, the first {absent[0]!r}; "
             "give a run on the same pool, with the same ids"
         )
-    return [found[name] for name in ids]
+    return [predictions[name] for name in ids]
 
 
 def read_column(run: Run, name: str) -> NDArray[Any]:
     """Return one number per example, (N,), in the order of the pool; reads no other feature."""
-    there = _features_of(run)
-    _refuse_missing(run, there.index, [name], {})
-    return there.features.column(name)
+    complete = _features_of(run)
+    _refuse_missing(run, complete.index, [name], {})
+    return complete.features.column(name)
 
 
 def read_sample(run: Run, name: str) -> NDArray[Any]:
@@ -210,8 +210,8 @@ def read_sample(run: Run, name: str) -> NDArray[Any]:
 
 def read_tables(run: Run) -> Iterator[Any]:
     """Yield ids, places and all features of the pool, file by file, as Arrow tables."""
-    there = _features_of(run)
-    return there.features.tables(["id", "uri", *there.index.features])
+    complete = _features_of(run)
+    return complete.features.tables(["id", "uri", *complete.index.features])
 
 
 def predicted_classes(run: Run) -> dict[int, int] | None:
@@ -247,9 +247,9 @@ def _refuse_missing(run: Run, index: Index, names: Sequence[str], instead: Mappi
 
 
 def _features_of(run: Run) -> Complete:
-    found = run.complete_features()
-    check_fit(run.spec, found.index)
-    return found
+    complete = run.complete_features()
+    check_fit(run.spec, complete.index)
+    return complete
 
 
 # -- objects of the pool ---------------------------------------------------------------------------------------
@@ -304,16 +304,14 @@ def compare_objects(run: Run, rounds: Sequence[Chosen]) -> tuple[ChangedObjects,
 
     Returns the objects in numbers, and by the key of each such object ``"changed"`` or ``"lost"``.
     """
-    before = {
-        key: tag for chosen in rounds for key, tag in zip(chosen.objects, chosen.tags, strict=True) if key and tag
-    }
+    tags = {key: tag for chosen in rounds for key, tag in zip(chosen.objects, chosen.tags, strict=True) if key and tag}
     unknown = len({name for chosen in rounds for name, tag in zip(chosen.ids, chosen.tags, strict=True) if not tag})
     try:
-        now = _tags(run, before.keys()) if before else {}
+        now = _tags(run, tags.keys()) if tags else {}
         version = _newer_version(run)
     except OpaccError as error:
-        return ChangedObjects(changed=0, lost=0, unknown=len(before) + unknown, first=[], reason=str(error)), {}
-    states = {key: "changed" if key in now else "lost" for key, tag in before.items() if now.get(key) != tag}
+        return ChangedObjects(changed=0, lost=0, unknown=len(tags) + unknown, first=[], reason=str(error)), {}
+    states = {key: "changed" if key in now else "lost" for key, tag in tags.items() if now.get(key) != tag}
     lost = sum(state == "lost" for state in states.values())
     first = sorted(states)[:NAMED]
     objects = ChangedObjects(changed=len(states) - lost, lost=lost, unknown=unknown, first=first, version=version)
@@ -330,8 +328,8 @@ def _newer_version(run: Run) -> str | None:
     pool = run.spec.pool
     if run.header.pool.version is None or isinstance(pool.own("version"), int) or pool.own("timestamp"):
         return None
-    found = newest_version(open_pool(pool), pool.format, rules_of(pool))
-    return None if found == run.header.pool.version else found
+    newest = newest_version(open_pool(pool), pool.format, rules_of(pool))
+    return None if newest == run.header.pool.version else newest
 
 
 def _tags(run: Run, keys: Collection[str]) -> dict[str, str]:

@@ -227,15 +227,15 @@ class Run:
 
     def complete_features(self) -> Complete:
         """Read the features and their index; raises DataError while extraction is incomplete."""
-        found = self.read_features()
-        if found is None:
+        features = self.read_features()
+        if features is None:
             raise DataError(f"the features of {self.uri} are incomplete; run its spec again, finished shards are kept")
-        return found
+        return features
 
     def read_index(self) -> Index | None:
         """Read the index of the features; None while extraction is incomplete."""
-        found = self.read_features()
-        return found.index if found else None
+        features = self.read_features()
+        return features.index if features else None
 
     @property
     def num_classes(self) -> int | None:
@@ -356,8 +356,8 @@ class Run:
 
     def goals(self) -> dict[int, Goal]:
         """Return the last answer of `opacc next --until` after each round that has one, by round."""
-        found = {commit.round: goal for commit, goal in self.logged(Goal) if commit.round}
-        return {number: found[number] for number in sorted(found)}
+        goals = {commit.round: goal for commit, goal in self.logged(Goal) if commit.round}
+        return {number: goals[number] for number in sorted(goals)}
 
     def newest_goal(self, *, reached: bool) -> Goal | None:
         """Return the newest goal of `opacc next --until` if it was ``reached``, or if it was not."""
@@ -408,10 +408,10 @@ class Run:
             raise DataError(f"{source} is lost; {remedy}")
         if digest_of(data) != digest:
             raise DataError(f"{source} was changed since it was written; {remedy}")
-        found = AccuracyEstimate.from_bytes(data, source)
-        if found.run.rpartition("/")[2] != self.name:
-            raise DataError(f"{source} belongs to the run {found.run}; {remedy}")
-        return found
+        estimate = AccuracyEstimate.from_bytes(data, source)
+        if estimate.run.rpartition("/")[2] != self.name:
+            raise DataError(f"{source} belongs to the run {estimate.run}; {remedy}")
+        return estimate
 
     def read_document(self, kind: type[AnyDocument], key: str) -> AnyDocument | None:
         """Read a document below the prefix of the run; None if it does not exist, DataError if it is damaged."""
@@ -500,11 +500,11 @@ def checked_weights(spec: Spec) -> Spec:
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the main packages; not to be changed."""
-    found = {"python": platform.python_version()} | dict.fromkeys(PACKAGES, "not installed")
+    texts = {"python": platform.python_version()} | dict.fromkeys(PACKAGES, "not installed")
     for name in PACKAGES:
         with suppress(PackageNotFoundError):  # imported from a working directory that was sent to a cluster
-            found[name] = version(name)
-    return found
+            texts[name] = version(name)
+    return texts
 
 
 def _git_commit() -> str | None:

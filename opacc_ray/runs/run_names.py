@@ -43,13 +43,13 @@ def uri_of(given: str) -> str:
         return given
     places = [asked] if asked else [output for output, names in outputs.items() if given in names]
     usual = [str(Path(USUAL_OUTPUT).resolve())] if Path(USUAL_OUTPUT).is_dir() else []
-    found = [uri for place in places or dict.fromkeys([*usual, *outputs]) if (uri := _run_in(place, given))]
-    if len(found) == 1:
+    uris = [uri for place in places or dict.fromkeys([*usual, *outputs]) if (uri := _run_in(place, given))]
+    if len(uris) == 1:
         if not asked:
-            remember(found[0])
-        return found[0]
-    if found:
-        raise DataError(f"{len(found)} outputs hold a run {given}: {', '.join(found)}; give one of these URIs")
+            remember(uris[0])
+        return uris[0]
+    if uris:
+        raise DataError(f"{len(uris)} outputs hold a run {given}: {', '.join(uris)}; give one of these URIs")
     where = f"${OUTPUT} ({asked})" if asked else f"./{USUAL_OUTPUT}"
     here = outputs.get(asked or str(Path(USUAL_OUTPUT).resolve()), [])
     has = f", which has {shortened(', '.join(here), 200)}" if here else ""

@@ -81,11 +81,11 @@ class Population(Part):
         )
 
     def _texts(self) -> dict[str, str | None]:
-        found = self.model_dump()
-        found["classes"] = None if self.classes is None else ", ".join(self.classes)
+        texts = self.model_dump()
+        texts["classes"] = None if self.classes is None else ", ".join(self.classes)
         for key in ("name", "filter"):
-            found[key] = found[key] and f'"{found[key]}"'
-        return {key: text if key == "pool" else text and shortened(text, 120) for key, text in found.items()}
+            texts[key] = texts[key] and f'"{texts[key]}"'
+        return {key: text if key == "pool" else text and shortened(text, 120) for key, text in texts.items()}
 
 
 def names_of_runs(output: Store) -> list[str]:
@@ -156,8 +156,8 @@ def changes_since(before: Run, entries: Sequence[Entry]) -> PoolChanges | None:
 def runs_on_pool(run: Run) -> list[Run]:
     """Return the runs of its output whose pool had the same listing, itself included; unreadable ones are left out."""
     output = output_of(run)
-    found = in_order(lambda name: run_beside(output, name), names_of_runs(output), THREADS)
-    return [other for other in found if other and other.header.pool.digest == run.header.pool.digest]
+    runs = in_order(lambda name: run_beside(output, name), names_of_runs(output), THREADS)
+    return [other for other in runs if other and other.header.pool.digest == run.header.pool.digest]
 
 
 def output_of(run: Run) -> Store:
@@ -207,8 +207,8 @@ def _sound_index(folder: Store) -> Index | None:
 
 def known_features(run: Run) -> Store | None:
     """Return the folder of the run that a run has grown from; None if there is none, or its features were removed."""
-    before = run_beside(output_of(run), run.header.grown_from)
-    return before.features if before is not None and _sound_index(before.features) is not None else None
+    earlier = run_beside(output_of(run), run.header.grown_from)
+    return earlier.features if earlier is not None and _sound_index(earlier.features) is not None else None
 
 
 def pool_changes(run: Run, entries: Sequence[Entry] | None = None) -> PoolChanges | None:
@@ -216,11 +216,11 @@ def pool_changes(run: Run, entries: Sequence[Entry] | None = None) -> PoolChange
 
     ``entries`` are the pool's objects; None: those of the run's listing.
     """
-    before = run_beside(output_of(run), run.header.grown_from)
-    if before is None:
+    earlier = run_beside(output_of(run), run.header.grown_from)
+    if earlier is None:
         return None
     try:
-        return changes_since(before, [*read_listing(run).values()] if entries is None else entries)
+        return changes_since(earlier, [*read_listing(run).values()] if entries is None else entries)
     except DataError:
         return None
 
@@ -272,12 +272,12 @@ def attempts_of(run: Run) -> Attempts:
     output, places = output_of(run), dict[tuple[str, str], Attempt]()
     for other in runs_on_pool(run):
         places[other.header.created, other.name] = _described(other)
-    own = (run.header.created, run.name)
-    places[own] = _described(run)
+    place = (run.header.created, run.name)
+    places[place] = _described(run)
     removed = [attempt for attempt in _removed(output, run) if (attempt.created, attempt.name) not in places]
     return Attempts(
         runs=[places[key] for key in sorted(places)],
-        place=1 + sorted(places).index(own),
+        place=1 + sorted(places).index(place),
         removed=removed,
         seeds=len({attempt.seed for attempt in (*places.values(), *removed)}),
         estimates=sum(1 for commit in run.commits for _ in commit.documents(Stated)),

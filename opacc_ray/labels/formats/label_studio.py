@@ -63,17 +63,17 @@ def _texts_of(context: Context) -> list[tuple[int, str]]:
 
 def _objects(context: Context) -> dict[str, list[str]]:
     """Return what an annotator sees: lines of the config by the name of their object; the first one is labelled."""
-    found: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     if context.has_pictures:
-        found["image"] = ['  <Image name="image" value="$image" zoom="true" zoomControl="true"/>']
+        lines["image"] = ['  <Image name="image" value="$image" zoom="true" zoomControl="true"/>']
     for number, name in _texts_of(context):
-        found[f"text_{number}"] = [
+        lines[f"text_{number}"] = [
             f'  <Header value={_literal(name)} size="5"/>',
             f'  <Text name="text_{number}" value="$text_{number}"/>',
         ]
     if any(name not in context.long for name in context.columns):
-        found["row"] = ['  <Table name="row" value="$row"/>']
-    return found
+        lines["row"] = ['  <Table name="row" value="$row"/>']
+    return lines
 
 
 def _literal(text: str) -> str:
@@ -149,32 +149,34 @@ def _labels_of_json(file: LabelFile) -> Iterator[Label]:
 def _labels_of(item: Json, place: str) -> Iterator[Label]:
     """Yield the labels of a task, of an annotation with its task, or of a flat row."""
     if isinstance(item.get("data"), dict) or "annotations" in item:
-        data, given = item.get("data"), item.get("annotations", [])
+        data, annotations = item.get("data"), item.get("annotations", [])
     elif "result" in item:
         task = item.get("task")
-        data, given = task.get("data") if isinstance(task, dict) else None, [item]
+        data, annotations = task.get("data") if isinstance(task, dict) else None, [item]
     else:
-        data, given = item, None
+        data, annotations = item, None
     fields = _fields_of_task(data, place)
-    if given is None:
+    if annotations is None:
         yield label_of(fields | _fields_of_row(item, place), place)
-    elif not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+    elif not isinstance(annotations, list) or not all(isinstance(one, dict) for one in annotations):
         raise LabelError(f"{place} has no list of annotations: export it again")
-    elif not given:
+    elif not annotations:
         yield label_of(fields, place)
-    for one in given or []:
+    for one in annotations or []:
         yield label_of(fields | _fields_of_annotation(one, place), place)
 
 
 def _fields_of_task(data: Any, place: str) -> dict[str, str]:
-    own = data if isinstance(data, dict) else {}
-    id = _uploaded(own) if own.get(ID) in (None, "") else own[ID]
+    fields = data if isinstance(data, dict) else {}
+    id = _uploaded(fields) if fields.get(ID) in (None, "") else fields[ID]
     if not isinstance(id, str | int):
         raise LabelError(
             f"{place} has no {ID} in its data: label tasks written by `opacc manifest --to label-studio`, or "
             "import JSON objects with the keys id and label"
         )
-    return {"id": str(id)} | {key: str(own[name]) for key, name in (("run", RUN), ("round", ROUND)) if name in own}
+    return {"id": str(id)} | {
+        key: str(fields[name]) for key, name in (("run", RUN), ("round", ROUND)) if name in fields
+    }
 
 
 def _uploaded(data: Json) -> str | None:

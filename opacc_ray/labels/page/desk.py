@@ -191,11 +191,11 @@ class LabelQueue:
         return number in self._settled or len(self._given[number]) >= self._needed[number]
 
     def _is_open(self, number: int, annotator: str, now: float) -> bool:
-        given = self._given[number]
-        if annotator in given or self._is_answered(number):
+        answers = self._given[number]
+        if annotator in answers or self._is_answered(number):
             return False
         others = sum(who != annotator and at == number and end > now for who, (at, end) in self._reserved.items())
-        return len(given) + others < self._needed[number]
+        return len(answers) + others < self._needed[number]
 
     def save(
         self, annotator: str, number: int, text: str | None, *, over: str | None = None, sure: str | None = None
@@ -244,8 +244,8 @@ class LabelQueue:
             return f"{text} is outside {low:g} to {high:g}{unit}, the usual range here."
         if THOUSANDS.fullmatch(text):
             return f"{text} means {label}: the comma is a decimal point here."
-        known = (float(answer.label) for answer in self._answers if answer.label is not None)
-        largest = max([self._largest, *(abs(value) for value in known if math.isfinite(value))])
+        values = (float(answer.label) for answer in self._answers if answer.label is not None)
+        largest = max([self._largest, *(abs(value) for value in values if math.isfinite(value))])
         is_far = self._is_regression and abs(float(label)) > FAR * largest
         return f"{text} is over {FAR} times larger than expected here." if is_far else None
 
@@ -427,8 +427,8 @@ class Desk:
 
     def setup(self) -> dict[str, Any]:
         """Return what the page needs before the first example."""
-        context, own = self._context, self._guidance
-        about = {name: {"text": it.text, "pictures": len(it.pictures)} for name, it in own.describe.items()}
+        context, guidance = self._context, self._guidance
+        about = {name: {"text": it.text, "pictures": len(it.pictures)} for name, it in guidance.describe.items()}
         return {
             "run": self.name,
             "task": context.task,
@@ -439,10 +439,10 @@ class Desk:
             "pictures": context.has_pictures,
             "long": sorted(context.long),
             "question": context.question,
-            "guide": tree(own.guide or "", below=1),
+            "guide": tree(guidance.guide or "", below=1),
             "about": about,
-            "unit": own.unit,
-            "range": own.range or ([0, 1] if context.task == "grade" and context.reads_numbers else None),
+            "unit": guidance.unit,
+            "range": guidance.range or ([0, 1] if context.task == "grade" and context.reads_numbers else None),
         }
 
     def state(self, name: str, again: int | None = None) -> dict[str, Any]:

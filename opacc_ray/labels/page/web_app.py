@@ -89,8 +89,8 @@ class Access:
 
     def knows(self, token: str) -> bool:
         """Return whether a token is valid, in a time that does not depend on it."""
-        given = token.encode(errors="replace")
-        same = [secrets.compare_digest(given, known.encode()) for known in (self.token, *self.people)]
+        data = token.encode(errors="replace")
+        same = [secrets.compare_digest(data, known.encode()) for known in (self.token, *self.people)]
         return any(same)
 
     def name(self, token: str, request: Request) -> str | None:
@@ -156,8 +156,8 @@ class WebApp:
         inside = rest[place.end() :] if place else rest
         if self._several and not place:
             inside = {"": "inbox"}.get(rest, rest)
-        known = self._access.knows(given) and len(rest) <= LONGEST_PATH
-        if not known or (self._several and not place and inside not in (*INBOX_FILES, "inbox.json", "page.css")):
+        is_known = self._access.knows(given) and len(rest) <= LONGEST_PATH
+        if not is_known or (self._several and not place and inside not in (*INBOX_FILES, "inbox.json", "page.css")):
             await PlainTextResponse(NO_PAGE, 404)(scope, receive, send_guarded)
             return
         own = {"path": f"/{inside}", "raw_path": None, "root_path": "", "token": given}
