@@ -155,7 +155,7 @@ class CommitLog:
             at=max([time, *last]).isoformat(timespec="microseconds"),
             round=happening.round,
             files=dict(happening.files),
-            content=[time.to_dict() if isinstance(time, Document) else dict(time) for time in happening.content],
+            content=[entry.to_dict() if isinstance(entry, Document) else dict(entry) for entry in happening.content],
         ).to_bytes()
 
     def _checked(self, key: str, data: bytes) -> Commit:
