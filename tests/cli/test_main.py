@@ -15,22 +15,11 @@ from small_pictures import picture
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.goals import read_goal
-from opacc_ray.cli.main import application, main
+from opacc_ray.cli.main import application
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.spec import parse_spec
 from opacc_ray.spec.steps import Least
 from opacc_ray.spec.validation import read_share
-
-
-@pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]):
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(arguments)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.mark.usefixtures("ray_cluster")

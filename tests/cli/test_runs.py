@@ -30,12 +30,6 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = main(["runs", *arguments])
-    return code, *capsys.readouterr()
-
-
 def write_run(home: Path, name: str, labels: int = 20) -> Run:
     run, _ = write_features(str(home), name)
     chosen = verbs.select(run, "srs", 20, {})
@@ -51,13 +45,13 @@ def files_of(folder: Path) -> set[Path]:
 # -- the list --------------------------------------------------------------------------------------------
 
 
-def test_runs_are_listed_with_state_accuracy_and_age(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_listed_with_state_accuracy_and_age(home: Path, told) -> None:
     stated = accuracy.estimate(write_run(home, "weekly-1"))
     write_run(home, "weekly-2", labels=0)
     write_run(home, "weekly-3")
     write_features(str(home), "weekly-4", extract=False)
     (Path(write_run(home, "weekly-5").uri) / "spec.json").write_text("{")
-    code, out, _ = asked(capsys, str(home))
+    code, out, _ = told("runs", str(home))
     assert code == 0
     head, *rows = out.splitlines()
     assert head.split() == ["run", "state", "accuracy", "interval", "labels", "age"]
@@ -69,7 +63,7 @@ def test_runs_are_listed_with_state_accuracy_and_age(home: Path, capsys: pytest.
     assert said["weekly-4"] == "not extracted - less than an hour"
     assert said["weekly-5"] == "unreadable -"
     assert any(row.startswith("unreadable  weekly-5: ") and "spec.json" in row for row in rows)
-    _, out, _ = asked(capsys, "list", str(home), "--json")
+    _, out, _ = told("runs", "list", str(home), "--json")
     found = RunList.from_dict(json.loads(out), "stdout")
     assert {item.name for item in found.runs} == {f"weekly-{i}" for i in range(1, 6)}
     [first] = [item for item in found.runs if item.name == "weekly-1"]
@@ -79,12 +73,12 @@ def test_runs_are_listed_with_state_accuracy_and_age(home: Path, capsys: pytest.
     assert 0 <= first.days < 0.1
 
 
-def test_a_place_without_runs_is_told_from_a_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_without_runs_is_told_from_a_run(home: Path, told) -> None:
     run = write_run(home, "weekly-1")
-    code, _, err = asked(capsys, run.uri)
+    code, _, err = told("runs", run.uri)
     assert code == 5
     assert "is a run; give the `output` of a spec" in err
-    code, _, err = asked(capsys, str(home / "pool"))
+    code, _, err = told("runs", str(home / "pool"))
     assert code == 5
     assert "holds no runs; give the `output` of a spec" in err
 
@@ -92,15 +86,15 @@ def test_a_place_without_runs_is_told_from_a_run(home: Path, capsys: pytest.Capt
 # -- removing --------------------------------------------------------------------------------------------
 
 
-def test_a_run_with_labels_is_not_removed_unless_forced(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_labels_is_not_removed_unless_forced(home: Path, told) -> None:
     run, other = write_run(home, "weekly-1"), write_run(home, "weekly-2")
     (Path(run.uri) / "notes.txt").write_text("mine")
     before = files_of(home)
-    code, _, err = asked(capsys, "remove", run.uri)
+    code, _, err = told("runs", "remove", run.uri)
     assert code == 2
     assert "weekly-1 has 1 file of labels, which would also be deleted" in err
     assert files_of(home) == before
-    code, out, _ = asked(capsys, "remove", run.uri, "--force", "--json")
+    code, out, _ = told("runs", "remove", run.uri, "--force", "--json")
     assert code == 0
     [done] = Removed.from_dict(json.loads(out), "stdout").runs
     own = {path for path in before if Path(run.uri) in path.parents}
@@ -108,23 +102,23 @@ def test_a_run_with_labels_is_not_removed_unless_forced(home: Path, capsys: pyte
     assert done.kept == [f"{run.uri}/notes.txt"]
     assert before - files_of(home) == own - {Path(run.uri) / "notes.txt"}
     assert accuracy.estimate(other).n == 20
-    code, out, _ = asked(capsys, str(home))
+    code, out, _ = told("runs", str(home))
     assert "weekly-1" not in out
 
 
-def test_a_run_without_labels_is_removed_with_its_folders(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_labels_is_removed_with_its_folders(home: Path, told) -> None:
     run = write_run(home, "weekly-1", labels=0)
     number = len(files_of(Path(run.uri)))
-    code, out, _ = asked(capsys, "remove", run.uri)
+    code, out, _ = told("runs", "remove", run.uri)
     assert (code, out.splitlines()[0][:60]) == (0, f"removed   {run.uri}: {number} files"[:60])
     assert not Path(run.uri).exists()
-    code, _, err = asked(capsys, "remove", run.uri)
+    code, _, err = told("runs", "remove", run.uri)
     assert code == 5
     assert "there is no run at" in err
 
 
 def test_a_removal_that_was_interrupted_says_so_and_may_be_repeated(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch, told
 ) -> None:
     run = write_run(home, "weekly-1", labels=0)
     delete, deleted = type(run.store).delete, list[str]()
@@ -137,11 +131,11 @@ def test_a_removal_that_was_interrupted_says_so_and_may_be_repeated(
 
     with monkeypatch.context() as patch:
         patch.setattr(type(run.store), "delete", fails)
-        assert asked(capsys, "remove", run.uri)[0] == 130
+        assert told("runs", "remove", run.uri)[0] == 130
     failure = read_failure(Run.open(run.uri))
     assert failure is not None
     assert "its removal was interrupted" in failure.error
-    assert asked(capsys, "remove", run.uri)[0] == 0
+    assert told("runs", "remove", run.uri)[0] == 0
     assert not Path(run.uri).exists()
 
 
@@ -182,18 +176,18 @@ def spec_of(home: Path, **sections: Any) -> Spec:
     return parse_spec(small_spec(str(home), f"{home}/audits", **given), "spec")
 
 
-def test_features_that_runs_share_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_features_that_runs_share_are_kept(tmp_path: Path, told) -> None:
     with extracting_here():
         first, second = verbs.first_round(spec_of(tmp_path)), verbs.first_round(spec_of(tmp_path, name="second"))
     before = files_of(tmp_path / "audits" / "features")
     digest = first.features.uri.rpartition("/")[2]
-    code, out, _ = asked(capsys, "remove", first.uri)
+    code, out, _ = told("runs", "remove", first.uri)
     assert code == 0
     assert [line for line in out.splitlines() if line.startswith("kept")] == [
         f"kept      features {digest}, which {second.name} use"
     ]
     assert not Path(first.uri).exists()
-    code, out, _ = asked(capsys, "remove", second.uri)
+    code, out, _ = told("runs", "remove", second.uri)
     assert f"features {digest}, which no other run uses: opacc runs remove {tmp_path}/audits --unused-features" in out
     assert files_of(tmp_path / "audits" / "features") == before
 
@@ -202,7 +196,7 @@ def test_features_that_runs_share_are_kept(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_run_that_failed_says_when_and_why_until_it_succeeds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(**arguments: Any) -> Any:
         raise RuntimeError("no weights today")
@@ -212,7 +206,7 @@ def test_a_run_that_failed_says_when_and_why_until_it_succeeds(
         patch.setattr(small_model, "network", broken)
         with pytest.raises(DataError, match="no weights today") as raised:
             verbs.first_round(spec)
-    [entry] = RunList.from_dict(json.loads(asked(capsys, f"{tmp_path}/audits", "--json")[1]), "stdout").runs
+    [entry] = RunList.from_dict(json.loads(told("runs", f"{tmp_path}/audits", "--json")[1]), "stdout").runs
     run = Run.open(entry.run)
     found = status(run)
     assert entry.state == "failed"
@@ -226,7 +220,7 @@ def test_a_run_that_failed_says_when_and_why_until_it_succeeds(
     said = capsys.readouterr().out
     assert "waiting" not in said
     assert f"failed    `opacc status` reports why: {run.uri}" in said
-    assert f"failed    {run.name}: another run of its spec" in asked(capsys, f"{tmp_path}/audits")[1]
+    assert f"failed    {run.name}: another run of its spec" in told("runs", f"{tmp_path}/audits")[1]
     with extracting_here():
         verbs.first_round(spec)
     assert status(run).failure is None

@@ -233,27 +233,25 @@ def test_slices_and_shown_columns_are_added_to_the_spec_of_a_run(folder: Path) -
 
 
 @pytest.mark.parametrize("budget", [20, 50, None])
-def test_a_file_of_the_same_name_elsewhere_is_another_audit(
-    budget: int | None, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_the_same_name_elsewhere_is_another_audit(budget: int | None, folder: Path, told) -> None:
     rows = "".join(f"{n},{n % 2},0.{n + 10}\n" for n in range(80))
     files = [write(folder, f"{week}/answers.csv", f"id,pred,prob\n{rows}") for week in ("week1", "week2")]
-    assert asked(capsys, "run", files[0], "--budget", "20")[0] == 0
-    code, _, log = asked(capsys, "run", files[1], *(["--budget", str(budget)] if budget else []))
+    assert told("run", files[0], "--budget", "20")[0] == 0
+    code, _, log = told("run", files[1], *(["--budget", str(budget)] if budget else []))
     assert (code, "budget" in log, "--like" in log) == (2, False, False)
     assert f"{folder}/week1/answers.csv, not {folder}/week2/answers.csv; give this file another name with --name" in log
-    assert asked(capsys, "run", files[1], "--budget", "20", "--name", "week2")[0] == 0
+    assert told("run", files[1], "--budget", "20", "--name", "week2")[0] == 0
 
 
-def test_a_file_whose_classes_changed_is_another_audit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_whose_classes_changed_is_another_audit(folder: Path, told) -> None:
     rows = [f"{n},{['cat', 'dog'][n % 2]},0.9\n" for n in range(40)]
     name = write(folder, "answers.csv", f"id,pred,prob\n{''.join(rows)}")
-    assert asked(capsys, "run", name, "--budget", "10")[0] == 0
+    assert told("run", name, "--budget", "10")[0] == 0
     write(folder, "answers.csv", f"id,pred,prob\n{''.join(rows).replace('dog', 'fox')}")
-    code, _, log = asked(capsys, "run", name, "--budget", "10")
+    code, _, log = told("run", name, "--budget", "10")
     assert code == 2
     assert "is another spec of this name, with model.classes=['cat', 'dog']" in log
-    assert asked(capsys, "run", name, "--budget", "10", "--name", "foxes")[0] == 0
+    assert told("run", name, "--budget", "10", "--name", "foxes")[0] == 0
 
 
 # -- commands --------------------------------------------------------------------------------------------
@@ -266,29 +264,21 @@ def answers(folder: Path) -> str:
     return write(folder, "answers.csv", "key;label_pred;prob\n" + "\n".join(rows).replace(",", ";"))
 
 
-def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = main([*arguments])
-    return code, *capsys.readouterr()
-
-
-def test_slices_are_columns_of_the_file_and_crossings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slices_are_columns_of_the_file_and_crossings(folder: Path, told) -> None:
     rows = "".join(f"{i},{i % 2},0.9,{'ab'[i % 2]},{i % 3}\n" for i in range(30))
     answers = write(folder, "answers.csv", f"id,pred,prob,camera,region\n{rows}")
-    code, _, log = asked(capsys, "run", answers, "--budget", "4", "--slices", "camera, region,camera*region")
+    code, _, log = told("run", answers, "--budget", "4", "--slices", "camera, region,camera*region")
     assert code == 0, log
     assert load_spec(folder / "audits" / "answers.yaml").pool.slice_names == ["camera", "region", "camera*region"]
-    code, out, _ = asked(capsys, "check", answers, "--budget", "4", "--slices", "camera,regoin")
+    code, out, _ = told("check", answers, "--budget", "4", "--slices", "camera,regoin")
     assert code == 5
     assert "has no column 'regoin' (did you mean 'region'?); it has id, pred, prob, camera, region" in out
-    code, _, log = asked(capsys, "run", str(folder / "audits" / "answers.yaml"), "--slices", "camera")
+    code, _, log = told("run", str(folder / "audits" / "answers.yaml"), "--slices", "camera")
     assert (code, "--slices is only for a file of predictions" in log) == (2, True)
 
 
-def test_a_file_of_predictions_is_audited_in_one_command(
-    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, log = asked(capsys, "run", answers, "--budget", "40")
+def test_a_file_of_predictions_is_audited_in_one_command(answers: str, folder: Path, told) -> None:
+    code, out, log = told("run", answers, "--budget", "40")
     assert code == 0
     assert "columns: id = key, prediction = label_pred, confidence = prob" in log
     assert "classes: cat, dog, fish (the predictions, sorted)" in log
@@ -300,38 +290,34 @@ def test_a_file_of_predictions_is_audited_in_one_command(
     run = str(manifest.parents[3])
     assert f'label      copy {manifest} to labels-1.csv and fill in the column "label"\n' in out
     assert f"next: opacc labels import {manifest.parents[3].name} labels-1.csv\n" in out
-    _, _, log = asked(capsys, "estimate", run)
+    _, _, log = told("estimate", run)
     assert f"no example of {run} has a label yet: fill in a copy of {manifest}, and import it" in log
-    assert asked(capsys, "labels", "import", run, labels)[0] == 0
-    assert asked(capsys, "estimate", run)[0] == 0
-    again, as_spec = (asked(capsys, "run", *given) for given in ([answers, "--budget", "40"], ["audits/answers.yaml"]))
+    assert told("labels", "import", run, labels)[0] == 0
+    assert told("estimate", run)[0] == 0
+    again, as_spec = (told("run", *given) for given in ([answers, "--budget", "40"], ["audits/answers.yaml"]))
     assert again[:2] == as_spec[:2]
     assert len([*folder.glob("audits/answers-*")]) == 1
 
 
-def test_check_writes_nothing_and_reports_a_budget_above_the_pool(
-    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = asked(capsys, "check", answers, "--budget", "40")
+def test_check_writes_nothing_and_reports_a_budget_above_the_pool(answers: str, folder: Path, told) -> None:
+    code, out, _ = told("check", answers, "--budget", "40")
     assert (code, out.splitlines()[-1]) == (0, f"next: opacc run {answers} --budget 40")
-    code, out, _ = asked(capsys, "check", answers, "--budget", "301")
+    code, out, _ = told("check", answers, "--budget", "301")
     assert code == 2
     assert f"sample.budget=301 is larger than the pool {folder}/{answers}, which has 300 examples; set at most" in out
     assert [item.name for item in folder.iterdir()] == [answers]
 
 
-def test_the_labels_of_a_run_are_forecast_by_its_short_name(
-    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert asked(capsys, "run", answers, "--budget", "40")[0] == 0
+def test_the_labels_of_a_run_are_forecast_by_its_short_name(answers: str, folder: Path, told) -> None:
+    assert told("run", answers, "--budget", "40")[0] == 0
     [run] = folder.glob("audits/answers-*/")
-    code, out, _ = asked(capsys, "budget", run.name, "--until", "0.1", "--json")
+    code, out, _ = told("budget", run.name, "--until", "0.1", "--json")
     assert (code, json.loads(out)["run"]) == (0, str(run))
 
 
-def test_a_class_whose_name_means_cant_tell_is_a_warning(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_class_whose_name_means_cant_tell_is_a_warning(folder: Path, told) -> None:
     rows = "".join(f"{i},{('ok', 'unsure')[i % 2]},0.{5 + i % 5}\n" for i in range(60))
-    code, text, _ = asked(capsys, "run", write(folder, "a.csv", f"id,pred,prob\n{rows}"), "--budget", "5")
+    code, text, _ = told("run", write(folder, "a.csv", f"id,pred,prob\n{rows}"), "--budget", "5")
     assert code == 0
     assert "a label 'unsure' means can't tell, not that class: label the class 1, or rename it" in text
 
@@ -350,31 +336,29 @@ def test_a_class_whose_name_means_cant_tell_is_a_warning(folder: Path, capsys: p
     ],
 )
 def test_what_is_for_a_file_of_predictions_or_for_a_spec_is_refused_for_the_other(
-    command: list[str], said: str, capsys: pytest.CaptureFixture[str], answers: str
+    command: list[str], said: str, told, answers: str
 ) -> None:
-    assert asked(capsys, "run", answers, "--budget", "40")[0] == 0
-    code, _, log = asked(capsys, *command)
+    assert told("run", answers, "--budget", "40")[0] == 0
+    code, _, log = told(*command)
     assert (code, said in log) == (2, True)
 
 
-def test_a_budget_is_that_of_the_run_of_a_file_unless_it_is_given(
-    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, log = asked(capsys, "run", answers)
+def test_a_budget_is_that_of_the_run_of_a_file_unless_it_is_given(answers: str, folder: Path, told) -> None:
+    code, _, log = told("run", answers)
     assert code == 2
     assert f"--budget is missing: the number of labels; `opacc budget {answers} --until ±0.03` shows how many" in log
-    assert asked(capsys, "run", answers, "--budget", "40")[0] == 0
-    code, out, log = asked(capsys, "run", answers)
+    assert told("run", answers, "--budget", "40")[0] == 0
+    code, out, log = told("run", answers)
     assert (code, "selected   40 of 300 examples" in out, "nothing new is drawn" in log) == (0, True, True)
-    assert asked(capsys, "run", answers, "--name", "other")[0] == 2
+    assert told("run", answers, "--name", "other")[0] == 2
 
 
 def test_the_first_round_of_an_audit_towards_a_goal_is_the_one_that_budget_predicts(
-    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    answers: str, folder: Path, told
 ) -> None:
-    sizes = json.loads(asked(capsys, "budget", answers, "--until", "0.08", "--json")[1])["sizes"]
+    sizes = json.loads(told("budget", answers, "--until", "0.08", "--json")[1])["sizes"]
     for _ in range(2):
-        code, _, log = asked(capsys, "audit", answers, "--until", "0.08", "--no-browser")
+        code, _, log = told("audit", answers, "--until", "0.08", "--no-browser")
         assert (code, f"waits for {sizes[0]} labels" in log) == (7, True)
     assert "first round" not in log  # it is drawn: the second time, the budget is the run's
 

@@ -21,7 +21,6 @@ from small_spec import small_spec
 from written_run import CLASSES, PREDICTION, write_run
 
 import opacc_ray as opacc
-from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.extensions.suites.suites import make_suite, read_suite
 from opacc_ray.labels import label_actions
@@ -137,17 +136,10 @@ def test_a_suite_of_stored_predictions_has_no_inputs(tmp_path: Path) -> None:
 # -- what a model does on it ---------------------------------------------------------------------------------
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = main(arguments)
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
 @pytest.mark.parametrize("model", ["spec.yaml", "scans/model.safetensors", "run"])
-def test_the_same_model_passes(model: str, home: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_model_passes(model: str, home: Path, run: Run, told) -> None:
     uri = run.uri if model == "run" else str(home / model)
-    code, out, err = told(capsys, "regress", uri, str(home / "suite"))
+    code, out, err = told("regress", uri, str(home / "suite"))
     assert (code, err) == (0, "")
     failures = read_suite(str(home / "suite")).document.failures
     assert (
@@ -158,11 +150,9 @@ def test_the_same_model_passes(model: str, home: Path, run: Run, capsys: pytest.
     assert ("pool covered" in out) == (model == "run")
 
 
-def test_a_mutated_model_fails_and_the_report_names_what_changed(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mutated_model_fails_and_the_report_names_what_changed(home: Path, tmp_path: Path, told) -> None:
     mutant = weights(tmp_path / "mutant.safetensors", swap)
-    code, out, err = told(capsys, "regress", mutant, str(home / "suite"))
+    code, out, err = told("regress", mutant, str(home / "suite"))
     found = opacc.regress(mutant, home / "suite")
     examples = read_suite(str(home / "suite")).document.examples
     now = {own.id: {1: "2", 2: "1"}.get(number(own.id) % 4, own.prediction) for own in examples}
@@ -176,9 +166,9 @@ def test_a_mutated_model_fails_and_the_report_names_what_changed(
     assert err.startswith(f"opacc: {wrong} examples are wrong that were right; ")
     assert all(own.id in out for own in found.newly_wrong)
     assert out.endswith(f"next: opacc regress {mutant} {home / 'suite'} --accept\n")
-    code, out, _ = told(capsys, "regress", mutant, str(home / "suite"), "--json", "--allow", str(wrong - 1))
+    code, out, _ = told("regress", mutant, str(home / "suite"), "--json", "--allow", str(wrong - 1))
     assert (code, json.loads(out)["passed"]) == (10, False)
-    code, out, _ = told(capsys, "regress", mutant, str(home / "suite"), "--json", "--allow", str(wrong))
+    code, out, _ = told("regress", mutant, str(home / "suite"), "--json", "--allow", str(wrong))
     assert (code, json.loads(out)["passed"]) == (0, True)
 
 
@@ -208,10 +198,8 @@ def test_predictions_by_id_are_answers(home: Path, tmp_path: Path) -> None:
         opacc.regress(own, home / "suite")
 
 
-def test_a_suite_is_made_by_the_command_and_from_python(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = told(capsys, "suite", run.uri, str(tmp_path / "one"), "--size", "12", "--coverage", "tknc:2")
+def test_a_suite_is_made_by_the_command_and_from_python(run: Run, tmp_path: Path, told) -> None:
+    code, out, _ = told("suite", run.uri, str(tmp_path / "one"), "--size", "12", "--coverage", "tknc:2")
     assert code == 0
     assert "examples  12 of 40 labelled, " in out
     assert " requirements of tknc:2; 100 % of the " in out
