@@ -140,7 +140,7 @@ def test_a_removal_that_was_interrupted_says_so_and_may_be_repeated(
 
 
 def test_a_run_is_not_removed_beside_another_command_in_silence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, found = write_run(home, "shop-1", labels=0), outputs._found
+    run, found = write_run(home, "shop-1", labels=0), outputs._described
     slow, ids = Run.open(run.uri), run.read_selection(1).ids
 
     def found_before_labels(*given: Any) -> Any:
@@ -149,7 +149,7 @@ def test_a_run_is_not_removed_beside_another_command_in_silence(home: Path, monk
         return result
 
     with monkeypatch.context() as patched:
-        patched.setattr(outputs, "_found", found_before_labels)
+        patched.setattr(outputs, "_described", found_before_labels)
         with pytest.raises(SpecError, match="was used meanwhile, so it is kept"):
             remove_runs(run.uri)
     with pytest.raises(SpecError, match="has 1 file of labels, which would also be deleted"):
