@@ -119,17 +119,17 @@ class _Parser:
 
     def __init__(self, text: str, key: str) -> None:
         self._key, self._text = key, text
-        self._tokens = self._split()  # kind, text and first character of each
+        self._tokens = [*self._split(), ("", "", len(text))]  # kind, text and first character of each, and the end
         self._place = self._depth = 0
 
     def whole(self) -> Condition:
         found = self._any()
-        if self._place < len(self._tokens):
+        if self._take("") is None:
             raise self._error("and, or, or the end")
         return found
 
-    def _split(self) -> list[tuple[str, str, int]]:
-        tokens, place, text = [], 0, self._text
+    def _split(self) -> Iterator[tuple[str, str, int]]:
+        place, text = 0, self._text
         while text[place:].strip():
             match = _TOKEN.match(text, place)
             if match is None:
@@ -138,11 +138,10 @@ class _Parser:
             word, start, place = match[kind], match.start(kind), match.end()
             if kind == "name" and word.lower() in _WORDS:
                 kind, word = "word", word.lower()
-            tokens.append((kind, word, start))
-        return tokens
+            yield kind, word, start
 
     def _error(self, wanted: str) -> SpecError:
-        _, word, start = ("", "", len(self._text)) if self._place == len(self._tokens) else self._tokens[self._place]
+        _, word, start = self._tokens[self._place]
         found = f"{shortened(word, 30)!r}" if word else "its end"
         before = shortened(self._text[:start].strip(), 80)
         return SpecError(f"{self._key}: expected {wanted} after {before!r}, found {found}")
@@ -152,10 +151,11 @@ class _Parser:
 
         Names match in any case. Returns None if the token is another one.
         """
-        following = [*self._tokens[self._place : self._place + 2], ("", "", 0), ("", "", 0)]
-        (found, word, _), (next_kind, next_word, _) = following[:2]
+        own_kind, word, _ = self._tokens[self._place]
         word = word.lower() if words and kind == "name" else word
-        if found != kind or (words and word not in words) or (before and before not in (next_kind, next_word)):
+        if own_kind != kind or (words and word not in words):
+            return None
+        if before and before not in self._tokens[self._place + 1][:2]:
             return None
         self._place += 1
         return word
@@ -243,7 +243,7 @@ class _Parser:
         if (kind := self._take("name", "date", "timestamp", before="text")) is not None:
             return Typed(kind, self._text_of("text"))
         wanted = "a number, a text in quotes, true or false"
-        if self._tokens[self._place : self._place + 1] and self._tokens[self._place][0] == "text":
+        if self._tokens[self._place][0] == "text":
             return self._text_of(wanted)
         return self._need(wanted, "word", "true", "false") == "true"
 
