@@ -164,7 +164,8 @@ def find_clusters(data: Grouped, at_once: int = SUMS_AT_ONCE) -> Clusters:
     DataError
         A feature is not finite.
     """
-    num = np.sum(data.map(part_nums), axis=0)
+    classes = data.classes()
+    num = np.bincount(classes, minlength=data.num_classes)
     total = np.empty((data.num_classes, width_of(data)))
     step = max(at_once // (len(data.view.parts.sizes) * data.num_classes), 1)
     for start in range(0, total.shape[1], step):
@@ -175,7 +176,7 @@ def find_clusters(data: Grouped, at_once: int = SUMS_AT_ONCE) -> Clusters:
         raise DataError(f"the hidden layer of an example of class {wrong} is not finite; extract it again")
     centroid = np.where(num[:, None] > 0, total / np.maximum(num, 1)[:, None], np.nan)
     reach = np.full(data.num_classes, -1.0)
-    np.maximum.at(reach, data.classes(), centroid_distances(data, centroid))
+    np.maximum.at(reach, classes, centroid_distances(data, centroid))
     return Clusters(num, centroid, np.where(reach < 0, np.nan, reach))
 
 
@@ -192,11 +193,6 @@ def centroid_distances(data: Grouped, centroid: NDArray[np.float64]) -> NDArray[
     check_width(width_of(data), centroid.shape[1])
     key = key_of(centroid, "predicted" if data.label is None else data.label)
     return data.view.once("centroid distances", key, lambda: np.concatenate(data.map(part_distances, centroid)))
-
-
-def part_nums(part: Pool, classes: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
-    """Count the examples of each class, (C,)."""
-    return np.bincount(classes, minlength=num_classes)
 
 
 def part_sums(part: Pool, classes: NDArray[np.int64], num_classes: int, neurons: slice) -> NDArray[np.float64]:
@@ -268,31 +264,24 @@ def measure(data: Grouped, regions: Regions, clusters: Clusters | None = None) -
     DataError
         The reference has features of another width, or a feature is not finite.
     """
-    fields = data.view.fields
-    answers = data.map(part_counts, regions)
-    num, near = (np.stack(counts).sum(axis=0) for counts in zip(*answers, strict=True))
-    cp = pbc = None
+    fields, classes = data.view.fields, data.classes()
+    cp = bc = pbc = None
+    num = np.bincount(classes, minlength=data.num_classes)
     if "hidden" in fields:
-        known = find_clusters(data) if clusters is None else clusters
-        classes, radius = data.classes(), regions.radius * known.reach
-        central = classes[centroid_distances(data, known.centroid) <= radius[classes]]
+        base = find_clusters(data) if clusters is None else clusters
+        radius = regions.radius * base.reach
+        central = classes[centroid_distances(data, base.centroid) <= radius[classes]]
         within = _share(np.bincount(central, minlength=data.num_classes), num)
-        cp = np.where(known.num > 1, within, np.nan)  # of one example there is no largest distance
-    if {"confidence", "output"} <= fields:
-        pairs = np.zeros((data.num_classes, data.num_classes), dtype=np.int64)
-        for code, counts in data.map(part_pairs, regions):
-            pairs.flat[code] += counts
-        pbc = _share(pairs, num[:, None])
-    bc = _share(near, num) if "confidence" in fields else None
+        cp = np.where(base.num > 1, within, np.nan)  # of one example there is no largest distance
+    if "confidence" in fields:
+        near = np.flatnonzero(is_near(data.view.column("confidence"), regions))
+        bc = _share(np.bincount(classes[near], minlength=data.num_classes), num)
+        if "output" in fields:
+            other = np.concatenate(data.map(part_strongest_other, data.num_classes))
+            pairs = classes[near] * data.num_classes + other[near]
+            counts = np.bincount(pairs, minlength=data.num_classes**2).reshape(data.num_classes, -1)
+            pbc = _share(counts, num[:, None])
     return Metrics(num, num * data.num_classes / num.sum(), cp, bc, pbc)
-
-
-def part_counts(
-    part: Pool, classes: NDArray[np.int64], num_classes: int, regions: Regions
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count the examples of each class, and those near a boundary, (C,) each; 0 near one without a confidence."""
-    near = np.zeros(part.size, dtype=bool) if part.confidence is None else is_near(part.confidence, regions)
-    return np.bincount(classes, minlength=num_classes), np.bincount(classes[near], minlength=num_classes)
 
 
 def is_near(confidence: NDArray[np.float64], regions: Regions) -> NDArray[np.bool_]:
@@ -302,28 +291,26 @@ def is_near(confidence: NDArray[np.float64], regions: Regions) -> NDArray[np.boo
     return (confidence >= regions.low) & (confidence <= regions.high)
 
 
-def part_pairs(
-    part: Pool, classes: NDArray[np.int64], num_classes: int, regions: Regions
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return pairs of classes with examples near their boundary, as i · C + j, and how many."""
-    assert part.confidence is not None
-    near = np.flatnonzero(is_near(part.confidence, regions))
-    own = classes[near]
-    return np.unique(own * num_classes + strongest_other(part, near, own, num_classes), return_counts=True)
-
-
-def strongest_other(
-    part: Pool, rows: NDArray[np.int64], classes: NDArray[np.int64], num_classes: int
+def part_strongest_other(
+    part: Pool, classes: NDArray[np.int64], num_classes: int, num_outputs: int | None = None
 ) -> NDArray[np.int64]:
-    """Return the class (k,) with the largest output in ``rows`` (k,) besides ``classes`` (k,), the first of ties."""
+    """Return the class with the largest output of each example, other than its own, the first of ties, (n,).
+
+    ``num_outputs`` is how many outputs there must be; None: as many as there are, which may be more than classes.
+    """
     assert part.output is not None
-    if num_classes == 2:  # also where one output serves for both
+    width = part.output.shape[1]
+    wanted = max(num_classes, width) if num_outputs is None else num_outputs
+    if wanted == 2:  # also where one output serves for both
         return 1 - classes
-    if part.output.shape[1] != num_classes:
-        raise DataError(f"the output layer has {part.output.shape[1]} neurons, and there are {num_classes} classes")
-    output = part.output[rows].astype(np.float64)  # (k, C)
-    output[np.arange(len(rows)), classes] = -np.inf
-    return output.argmax(axis=1)
+    if width != wanted:
+        raise DataError(f"the output layer has {width} neurons, and there are {wanted} classes")
+    other = np.empty(part.size, dtype=np.int64)
+    for rows in blocks(part.size):
+        output = part.output[rows].astype(np.float64)  # (rows, C)
+        output[np.arange(len(output)), classes[rows]] = -np.inf
+        other[rows] = output.argmax(axis=1)
+    return other
 
 
 def _share(counted: NDArray[np.int64], num: NDArray[np.int64]) -> NDArray[np.float64]:

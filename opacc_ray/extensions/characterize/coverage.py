@@ -45,14 +45,12 @@ from opacc_ray.errors import SpecError
 from opacc_ray.extensions.characterize.classes import (
     Grouped,
     Regions,
-    blocks,
     centroid_distances,
     find_clusters,
     is_near,
-    strongest_other,
+    part_strongest_other,
 )
 from opacc_ray.parts.view import View
-from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 BOUNDARY, CENTROID, BETWEEN = 0, 1, 2
@@ -156,11 +154,3 @@ def probabilities(size: NDArray[np.int64], parameters: Parameters, budget: int) 
     share = np.array([boundary, centroid, 0]) * (1 - parameters.between) + np.array([0, 0, parameters.between])
     per_cell = np.repeat(share / np.maximum(classes_present, 1), len(size) // 3)
     return inclusion_probabilities(per_cell / np.maximum(size, 1), budget, size)
-
-
-def part_strongest_other(part: Pool, classes: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
-    """Return the class with the largest output of each example of a part, other than its own, (n,)."""
-    assert part.output is not None
-    num_outputs = max(num_classes, part.output.shape[1])
-    rows = (np.arange(part.size)[some] for some in blocks(part.size))
-    return np.concatenate([strongest_other(part, some, classes[some], num_outputs) for some in rows])

@@ -21,6 +21,7 @@ A model runs in this process. Its cases hold hidden, output, prediction and conf
 file but the images.
 """
 
+import json
 import platform
 import shlex
 import sys
@@ -244,11 +245,11 @@ def _all_trials(
     missing = [block for block in blocks if block.key not in kept]
     progress(len(blocks) - len(missing), len(blocks))
     for done, (block, new) in enumerate(_run(missing, workers), len(blocks) - len(missing) + 1):
-        store.write(block.key, trials.encode(new))
+        store.write(block.key, json.dumps(new).encode())
         progress(done, len(blocks))
     trials_of: dict[str, list[trials.Trial]] = {cell.key: [] for cell in cells}
     for block, data in zip(blocks, store.read_many(block.key for block in blocks), strict=True):
-        trials_of[block.cell.key] += trials.decode(data)
+        trials_of[block.cell.key] += [trials.Trial(*values) for values in json.loads(data)]
     return trials_of
 
 

@@ -23,8 +23,7 @@ from pydantic import Field
 
 from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.documents import Document, Part, format_field
-from opacc_ray.estimation import intervals
-from opacc_ray.estimation.intervals import normal_quantile
+from opacc_ray.estimation.intervals import normal_quantile, wilson
 from opacc_ray.extensions.study.study_spec import StudySpec
 from opacc_ray.extensions.study.trials import Trial, Truth, srs_deviation
 from opacc_ray.history import NO_HISTORY, History
@@ -75,6 +74,8 @@ def measure(trials: Sequence[Trial], truth: Truth) -> dict[str, Any]:
     deviation = srs_deviation(truth.size, truth.variance, draws) or math.nan
     mse = float((error**2).mean())
     varies = R > 1 and float(np.ptp(value)) > 0
+    log_error = float((error**2).std(ddof=1)) / mse / math.sqrt(R) if varies else 0.0  # of E
+    half = normal_quantile(CERTAINTY) * log_error
     covered = sum(trial.low - ROUNDING <= truth.value <= trial.high + ROUNDING for trial in trials)
     return {
         "repetitions": R,
@@ -84,9 +85,9 @@ def measure(trials: Sequence[Trial], truth: Truth) -> dict[str, Any]:
         "bias_standard_error": float(error.std(ddof=1)) / (deviation * math.sqrt(R)) if varies else None,
         "mse": mse,
         "efficiency": mse / deviation**2,
-        "efficiency_interval": _efficiency_interval(error, deviation) if varies else None,
+        "efficiency_interval": [mse / deviation**2 * math.exp(end) for end in (-half, half)] if varies else None,
         "coverage": covered / R,
-        "coverage_interval": list(intervals.wilson(covered / R, R, CERTAINTY)) if varies else None,
+        "coverage_interval": list(wilson(covered / R, R, CERTAINTY)) if varies else None,
         "width": float(np.mean([trial.high - trial.low for trial in trials])),
         "interval": trials[0].interval,
         "design_based": all(trial.design_based for trial in trials),
@@ -118,13 +119,6 @@ def measure_slices(trials: Sequence[Trial], truths: Mapping[str, Truth]) -> dict
 def _mean(values: Sequence[float | None]) -> float:
     known = [value for value in values if value is not None and not math.isnan(value)]
     return sum(known) / len(known) if known else 0.0
-
-
-def _efficiency_interval(error: Outcome, deviation: float) -> list[float]:
-    square = error**2
-    efficiency = float(square.mean()) / deviation**2
-    half = intervals.normal_quantile(CERTAINTY) * float(square.std(ddof=1)) / float(square.mean()) / len(error) ** 0.5
-    return [efficiency * math.exp(-half), efficiency * math.exp(half)]
 
 
 # -- documents -----------------------------------------------------------------------------------------------------

@@ -365,17 +365,6 @@ def _sections(source: Source) -> tuple[EqualCount, NDArray[np.float64]]:
 _case = lru_cache(maxsize=2)(read_case)  # once per worker, and kept for the next blocks
 
 
-def encode(trials: list[Trial]) -> bytes:
-    """Encode the trials as JSON, column by column."""
-    return json.dumps({name: [getattr(trial, name) for trial in trials] for name in Trial._fields}).encode()
-
-
-def decode(data: bytes) -> list[Trial]:
-    """Restore the trials that :func:`encode` was given."""
-    columns = json.loads(data)
-    return [Trial(*row) for row in zip(*(columns[name] for name in Trial._fields), strict=True)]
-
-
 # -- what the methods of others may read of a case ----------------------------------------------------------------
 
 

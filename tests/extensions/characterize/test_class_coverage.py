@@ -177,7 +177,7 @@ def test_one_clear_sentence_for_each_thing_that_cannot_be() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_confidence_that_is_not_finite_is_refused(value: float) -> None:
-    with pytest.raises(DataError, match=f"a confidence is {value}; it must be in \\[0, 1\\]"):
+    with pytest.raises(DataError, match=f"confidence of example '1' is {value}"):
         measure(Grouped(view_of(Pool(prediction=[0, 1], confidence=[0.5, value])), 2), Regions())
 
 
