@@ -20,8 +20,6 @@ from opacc_ray.lake.store_uris import open_store, write_object
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.registry import Registry
 from opacc_ray.report.facts import stated
-from opacc_ray.report.figures import axes, enclosing_ticks, tick_labels, trend
-from opacc_ray.report.page import style
 from opacc_ray.runs.estimate_documents import RESULT, AccuracyEstimate, NumberName, NumberRow, number_rows
 from opacc_ray.runs.run import ESTIMATE, Run
 from opacc_ray.runs.series import Population, runs_of
@@ -188,6 +186,8 @@ def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
     DataError
         There is no estimate, or estimates have different measures.
     """
+    from opacc_ray.report.page import style
+
     measures = {point.measure for point in history.points}
     if len(measures) != 1:
         reason = f"have different measures: {', '.join(sorted(measures))}" if measures else "have no estimate yet"
@@ -200,6 +200,8 @@ def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
 
 def _drawn(points: Sequence[HistoryPoint], title: str) -> Markup:
     """Draw numbers over time: one line per population, whose first point has a number if there are several."""
+    from opacc_ray.report.figures import axes, enclosing_ticks, tick_labels, trend  # not needed by metrics
+
     times, measure = [point.time for point in points], points[0].measure
     marks = enclosing_ticks([v for point in points for v in (point.low, point.high)], 5)
     first, last = times[0], max(times[-1], times[0] + 1)

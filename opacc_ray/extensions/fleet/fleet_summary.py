@@ -26,7 +26,7 @@ from opacc_ray.extensions.fleet.queue import Attempt, AuditFailure, Ended, faile
 from opacc_ray.extensions.fleet.watched_audit import WatchedAudit, watch_state
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.report import facts, run_report
+from opacc_ray.report import facts
 from opacc_ray.runs.estimate_documents import (
     AccuracyEstimate,
     NumberRow,
@@ -252,6 +252,8 @@ def _state(
     output: str, audit: FleetAudit, rule: AlertRule | None, goal: AuditGoal | None, now: datetime
 ) -> dict[str, Any]:
     """Return the fields of a summary that the runs of an audit decide."""
+    from opacc_ray.report.run_report import PAGE
+
     runs, apart = _of_population(runs_of(output, audit.name)[0], Population.of(located(audit.spec)))
     waiting: list[WaitingRun] = []
     stated: list[tuple[Run, AccuracyEstimate]] = []
@@ -276,7 +278,7 @@ def _state(
     if stated:
         run, estimate = stated[0]
         fields["history"] = [point_of(*pair) for pair in reversed(stated)]
-        fields["report"] = f"../../{run.name}/{run_report.PAGE}" if run.results().exists(run_report.PAGE) else None
+        fields["report"] = f"../../{run.name}/{PAGE}" if run.results().exists(PAGE) else None
         fields["worst"] = [
             slice_row(part, table, name)
             for table in estimate.by_slice
@@ -310,10 +312,12 @@ def _estimate(run: Run, state: RunStatus) -> AccuracyEstimate | None:
 
     The report is written with it, for the links of the console.
     """
+    from opacc_ray.report.run_report import make_report  # not needed by lists of alerts, nor by metrics
+
     is_whole = bool(state.rounds) and not any(counts.missing for counts in state.rounds)
     if is_whole and any(counts.labelled for counts in state.rounds) and not state.estimate_is_current:
         estimate = accuracy.estimate(run, level=LEVEL)
-        run_report.make_report(run, level=LEVEL)
+        make_report(run, level=LEVEL)
         return estimate
     return state.estimate
 
