@@ -112,12 +112,14 @@ class Groups(NamedTuple):
         for start in range(0, len(self.predicted), _BLOCK):
             stop = min(start + _BLOCK, len(self.predicted))
             first, last = np.searchsorted(labelled, (start, stop)).tolist()
-            free = np.delete(np.arange(start, stop), labelled[first:last] - start)
-            block = slice(start - first, stop - last)
-            code, factor = self.code(free), self.factor(free)
-            spread = p[block] * odds[block] * factor**2
-            for row, values in zip(sums, (p[block] * factor, spread, spread * p[block]), strict=True):
-                row += added(code, values, self.num)
+            gone, block = labelled[first:last] - start, slice(start - first, stop - last)
+            code = np.delete(self.code(slice(start, stop)), gone)
+            predicted, spread = p[block], p[block] * odds[block]
+            if self.coefficient is not None:
+                factor = np.delete(self.coefficient[start:stop], gone)
+                predicted, spread = predicted * factor, spread * factor**2
+            for row, values in zip(sums, (predicted, spread, spread * p[block]), strict=True):
+                row += np.bincount(code, weights=values, minlength=self.num)
         return GroupSums(*sums)
 
 

@@ -156,7 +156,7 @@ class Mixture(NamedTuple):
 
         logit, term = np.empty(len(average)), np.empty(len(average))
         for weight, (level, *slopes) in zip(*self, strict=True):
-            _in_class(level, classes, logit)
+            logit[:] = _in_class(level, classes, term)
             for value, slope in zip(values, slopes, strict=True):
                 if slope.any():
                     logit += np.multiply(value, _in_class(slope, classes, term), out=term)
@@ -167,11 +167,10 @@ class Mixture(NamedTuple):
 
 def _in_class(
     coefficient: NDArray[np.float64], classes: NDArray[np.integer] | None, out: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the coefficients (C,) of the classes (b,), in ``out`` (b,)."""
+) -> np.float64 | NDArray[np.float64]:
+    """Return the coefficients (C,) of the classes (b,), in ``out`` (b,); one number if they are equal."""
     if classes is None or (coefficient == coefficient[0]).all():
-        out[:] = coefficient[0]
-        return out
+        return np.float64(coefficient[0])
     return np.take(coefficient, classes, out=out, mode="clip")  # which needs no copy, and no class is outside
 
 
