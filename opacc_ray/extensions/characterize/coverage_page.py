@@ -229,31 +229,20 @@ DIMENSIONS = (
 )
 
 
-class Row(NamedTuple):
-    """A data set through the eyes of a model."""
-
-    name: str
-    values: list[float]
-
-
-def rows_of(models: Sequence[ModelCoverage], key: str) -> list[Row]:
-    """The rows of a figure; those without a value are left out."""
-    found = []
-    for model in models:
-        for item in model.sets:
-            name, values = item.name if len(models) == 1 else f"{item.name}, {model.name}", _values(item.classes, key)
-            found += [Row(name, values)] if values else []
-    return found
-
-
 def box_plots(models: Sequence[ModelCoverage]) -> list[tuple[Dimension, str, Markup]]:
-    """The figure of each dimension that has values, for wide pages and narrow ones, and what it tells."""
-    found, has_reference = [], any(model.reference for model in models)
+    """Return the figure of each dimension that has values, for wide pages and narrow ones, and what it tells."""
+    plots, has_reference = [], any(model.reference for model in models)
     for dimension in DIMENSIONS:
+        values = [(model, item.name, _values(item.classes, dimension.key)) for model in models for item in model.sets]
+        rows = [
+            (name if len(models) == 1 else f"{name}, {model.name}", numbers)
+            for model, name, numbers in values
+            if numbers
+        ]
         meaning = f"{dimension.meaning} {dimension.difference}" if has_reference else dimension.meaning
-        if rows := rows_of(models, dimension.key):
-            found.append((dimension, meaning.rstrip(), both_widths(partial(_figure, dimension, rows))))
-    return found
+        if rows:
+            plots.append((dimension, meaning.rstrip(), both_widths(partial(_figure, dimension, rows))))
+    return plots
 
 
 def _values(classes: Sequence[ClassCoverage], key: str) -> list[float]:
@@ -267,15 +256,15 @@ def _values(classes: Sequence[ClassCoverage], key: str) -> list[float]:
     return [getattr(item, key) for item in classes if getattr(item, key) is not None]
 
 
-def _figure(dimension: Dimension, rows: Sequence[Row], width: float) -> Markup:
-    marks = ticks(0.0, max(0.02, *(value for row in rows for value in row.values)), 6 if width == WIDE else 4)
+def _figure(dimension: Dimension, rows: Sequence[tuple[str, list[float]]], width: float) -> Markup:
+    """Return the box plots of data sets, by name, with the values of their classes."""
+    marks = ticks(0.0, max(0.02, *(max(values) for _, values in rows)), 6 if width == WIDE else 4)
     labels = [f"{mark:.{decimals(marks)}f}" for mark in marks]
     description = "; ".join(
-        f"{row.name}: median {np.median(row.values):.3f}, from {min(row.values):.3f} to {max(row.values):.3f}"
-        for row in rows
+        f"{name}: median {np.median(values):.3f}, from {min(values):.3f} to {max(values):.3f}" for name, values in rows
     )
-    texts, names = (dimension.key, f"{dimension.title} by class", description), [(row.name, "") for row in rows]
-    return row_chart(texts, width, marks, labels, names, lambda place, x, y: _box(rows[place].values, x, y))
+    texts, names = (dimension.key, f"{dimension.title} by class", description), [(name, "") for name, _ in rows]
+    return row_chart(texts, width, marks, labels, names, lambda place, x, y: _box(rows[place][1], x, y))
 
 
 def _box(values: Sequence[float], x: Scale, y: float) -> list[Markup]:

@@ -95,28 +95,29 @@ def find_cases(
     found = []
     for spec in specs:
         mapping = dict(columns if spec.columns is None else spec.columns)
-        _check_fields(mapping)
+        for field in mapping:
+            if field not in ALIASES:
+                hint = meant(field, ALIASES, f"fields are {', '.join(ALIASES)}")
+                raise DataError(f"columns: there is no field {field!r}; {hint}")
         scale = error_scale if spec.error_scale is None else spec.error_scale
         uris = files_of(spec.path)
         for uri in uris:
             name = spec.name_of(uri, is_alone=len(uris) == 1)
             mapped, criterion = tuple(sorted(mapping.items())), spec.coverage or coverage
             whole = Source(name, uri, mapped, scale, None, tuple(shuffle), tuple(slices), criterion)
-            found += _subpools(whole, subpools)
+            found += (
+                [whole]
+                if subpools is None
+                else [
+                    replace(whole, name=f"{name}~{number}", subpool=(subpools.size, number), drawn_from=name)
+                    for number in range(1, subpools.number + 1)
+                ]
+            )
     names = [source.name for source in found]
     twice = next((source for source in found if names.count(source.name) > 1), None)
     if twice:
         raise DataError(f"two cases are called {twice.name!r} (one is {twice.uri}); name them in a spec")
     return found
-
-
-def _subpools(whole: Source, wanted: Subpools | None) -> list[Source]:
-    if wanted is None:
-        return [whole]
-    return [
-        replace(whole, name=f"{whole.name}~{number}", subpool=(wanted.size, number), drawn_from=whole.name)
-        for number in range(1, wanted.number + 1)
-    ]
 
 
 def read_case(source: Source) -> Case:
@@ -272,13 +273,6 @@ def files_of(path: str) -> list[str]:
     if not found:
         raise DataError(f"there is no case at {store.uri}; give a .npz, .csv or .parquet file, or a folder of them")
     return found
-
-
-def _check_fields(columns: Collection[str]) -> None:
-    for field in columns:
-        if field not in ALIASES:
-            hint = meant(field, ALIASES, f"fields are {', '.join(ALIASES)}")
-            raise DataError(f"columns: there is no field {field!r}; {hint}")
 
 
 # -- a run as a case -------------------------------------------------------------------------------------------------

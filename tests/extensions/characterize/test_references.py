@@ -1,4 +1,4 @@
-"""A reference from a file: its classes are those of the model by name, and both sides are grouped alike."""
+"""References: a file, whose classes are those of the model by name; another run; and a run's own training data."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from extracting_here import extracting_here
 from features_run import write_features
+from picture_audits import write_scans
+from small_spec import small_spec
 
+from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
+from opacc_ray.extensions.characterize.characterization import characterize_sets
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
 
 CLASSES = ["zebra", "ape", "mole", "fox"]
 """In the model's order, which is not that of the alphabet."""
@@ -235,3 +241,26 @@ def test_boundaries_that_no_example_is_near_are_said(tmp_path: Path, capsys: pyt
     unmet = 12 - sum(map(len, pbc))
     assert unmet >= 6
     assert f"no example lies near the boundary in {unmet} of 12 pairs of a class and another" in said
+
+
+@pytest.mark.parametrize("weights", [True, False], ids=["in a shared folder", "in the run's own prefix"])
+def test_the_runs_own_training_data_are_its_reference(weights: bool, tmp_path: Path) -> None:
+    write_scans(tmp_path, 40, range(200, 224))
+    given: dict[str, Any] = {
+        "reference": {"uri": f"{tmp_path}/train"},
+        "extract": {"batch_size": 4, "shard_size": 10, "features": ["hidden", "output", "confidence", "dsa"]},
+        "sample": {"method": "srs", "budget": 8},
+    }
+    if not weights:
+        given["model"] = {"factory": "small_model:trained"}
+    spec = small_spec(str(tmp_path), f"{tmp_path}/audits", **given)
+    with extracting_here():
+        run = verbs.first_round(parse_spec(spec, "spec"), trial=True)
+    [model_found] = characterize_sets([Run.open(run.uri)]).models
+    pool, selection, reference = model_found.sets
+    assert (pool.examples, selection.examples, reference.examples) == (40, 8, 24)
+    assert model_found.reference is not None
+    assert "reference" in model_found.reference
+    within = sum(item.cp * item.examples for item in reference.classes if item.cp is not None)
+    assert 0 < within <= 24
+    assert np.isclose(sum(item.ep for item in pool.classes), len(pool.classes))
