@@ -51,7 +51,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     page = {f"opacc_ray/labels/page/{name}" for name in names}
     data = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("**/demo/*.npz")}
     assert templates
-    assert held == modules | templates | page | {"opacc_ray/py.typed", "opacc_ray/cli/spec_template.yaml"} | data
+    specs = {"opacc_ray/cli/spec_template.yaml", "opacc_ray/extensions/study/papers.yaml"}
+    assert held == modules | templates | page | specs | {"opacc_ray/py.typed"} | data
 
 
 @pytest.mark.processes
