@@ -151,17 +151,19 @@ def label_budget(
     if not rounds:
         _refuse_ratio(target)
     previous = _labels_of(rounds) if rounds else NO_PREVIOUS
-    with _open_view(run) as view:
+    budget = _by_labels(run, rounds, half_width, level, target) if rounds else None
+    judges = None
+    if budget is None or (target.is_accuracy and run.spec.pool.columns.judges is not None):
         history = read_history(run, keep=False)
-        if rounds:
-            budget = _by_labels(run, rounds, half_width, level, target)
-        else:
-            budget = _by_forecast(_forecast(run, view, target, history), run.uri, target, half_width, level, history)
-        judges = judge_budget(view, budget.total_labels, previous, history) if target.is_accuracy else None
+        with _open_view(run) as view:
+            if budget is None:
+                forecast = _forecast(run, view, target, history)
+                budget = _by_forecast(forecast, run.uri, target, half_width, level, history)
+            judges = judge_budget(view, budget.total_labels, previous, history) if target.is_accuracy else None
     by_method = None
     if method is not None:
         srs = budget.srs_labels
-        by_method = srs if method == "srs" else _by_method(run, method, half_width, level, previous, history)
+        by_method = srs if method == "srs" else _by_method(run, method, half_width, level, previous)
     return budget.model_copy(update={"method": method, "method_labels": by_method, "judges": judges})
 
 
@@ -351,11 +353,12 @@ def _course_by_labels(
     return WidthCourse(level=level, labels=now.labels, points=points)
 
 
-def _by_method(run: Run, method: str, half_width: float, level: float, previous: Previous, history: History) -> int:
+def _by_method(run: Run, method: str, half_width: float, level: float, previous: Previous) -> int:
     """Forecast the labels of a method in one round, with failures where labels or confidences predict them."""
     sample = run.spec.sample
     own = run.spec.drawn_with(method, sample.parameters if method == sample.method else {})
     parameters, reads = parse_parameters(method, own), Parameters().optional_features
     optional = tuple(dict.fromkeys([*parameters.optional_features, *reads]))
     with feature_store.open_view(run, find_method(method).needs(parameters), optional, parameters.instead) as view:
+        history = read_history(run, keep=False)
         return forecast_method(view, method, half_width, level, parameters=own, previous=previous, history=history)
