@@ -288,7 +288,8 @@ def import_carried(run: Run) -> None:
     if any(action.source == source for commit in run.commits for action in commit.documents(LabelAction)):
         return
     before = run_beside(output_of(run), facts["run"])
-    label = _labels_of(before) if before else {}
+    known = labelled_rounds.having_labels(labelled_rounds.read_rounds(before)) if before else []
+    label = {name: text for item in known for name, text in zip(item.known.ids, item.truth, strict=True)}
     selection = run.read_selection(1)
     assert isinstance(selection.design, Grown)
     ids = [name for name, part in zip(selection.ids, selection.design.part.tolist(), strict=True) if part == OLD]
@@ -314,12 +315,6 @@ def carried_to(run: Run, id: str) -> list[Run]:
 def _counts(run: Run, id: str) -> bool:
     """Return whether a carried label counts: it is neither corrected nor withdrawn."""
     return any(item.state == "counts" and not item.correction for item in list_answers(run, id).answers)
-
-
-def _labels_of(run: Run) -> dict[str, str]:
-    """Return the labels of a run, by id."""
-    rounds = labelled_rounds.having_labels(labelled_rounds.read_rounds(run))
-    return {name: text for item in rounds for name, text in zip(item.known.ids, item.truth, strict=True)}
 
 
 def describe(facts: dict[str, Any], drawn: int) -> str:
