@@ -4,9 +4,8 @@ Every action becomes an entry of the log of the run. Each is decided on the run 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
@@ -14,24 +13,18 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import LabelError, SpecError, counted, shown
-from opacc_ray.labels import joining, label_rows, labelled_rounds
+from opacc_ray.labels import joining, label_log, label_rows, labelled_rounds
 from opacc_ray.labels.formats import format_of, parse
 from opacc_ray.labels.formats.jsonl_file import PLACE, as_jsonl
 from opacc_ray.labels.joining import Joined
-from opacc_ray.labels.label_log import LabelAction, LabelLog, LoggedFile, label_file, log_action, read_log
+from opacc_ray.labels.label_log import FileCounts, LabelAction, LabelLog, LoggedFile, log_action, read_log
 from opacc_ray.labels.label_rows import Label, few, quoted
 from opacc_ray.labels.labelled_rounds import ids_in_pool, join_labels, label_rounds, read_selections
 from opacc_ray.runs.commit_log import name_of_labels
 from opacc_ray.runs.estimate_documents import RoundCounts
-from opacc_ray.runs.feature_store import predicted_classes
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ConflictRule, ModelSpec
-
-CLOCKS_DIFFER = timedelta(minutes=10)  # how far the clock of a labelling tool may be ahead of ours
-FARTHEST_EAST = timedelta(hours=14)  # how far a local time without its offset may be ahead of UTC
-LISTED = 100  # most annotators and overruled answers in a document; `opacc labels list` has all answers
-
 
 AnswerState = Literal["counts", "in conflict", "overruled", "withdrawn", "no label"]
 
@@ -120,113 +113,6 @@ class ExportedLabels(Document):
     to: str = Field(description="URI of the file or folder")
     examples: int = Field(ge=0, description="number of labelled examples")
     notes: list[str] = Field(default_factory=list, description="what to know of these examples")
-
-
-class FileCounts:
-    """Counts of the rows of a file, made while they are streamed; ``annotator`` replaces those in rows."""
-
-    def __init__(self, run: Run, name: str, annotator: str | None, now: str) -> None:
-        self.num = Counter[str]()  # rows, and of these the blank, renamed, named, undated ones, and those ahead of UTC
-        self.has_label: dict[str, bool | None] = {}  # id -> whether it has one; None: not answered
-        self.annotators: dict[str, None] = {}
-        self._run, self._model, self.name, self._annotator = run, run.spec.model, name, annotator
-        self._latest = datetime.fromisoformat(now) + CLOCKS_DIFFER
-        self._numbers: Counter[int] = Counter()  # of classes
-        self._first_number: Label | None = None
-        self._first_time: dict[str, str] = {}  # the first text that is undated, or ahead
-
-    def count(self, rows: Iterable[Label]) -> None:
-        """Count rows; raises LabelError if a time is in the future."""
-        for row in rows:
-            self.num["rows"] += 1
-            self.num["blank"] += row.status == "blank"
-            self.num["renamed"] += self._annotator is not None and row.annotator not in (None, self._annotator)
-            self.has_label.setdefault(row.id, None)
-            if row.status != "blank":
-                self.has_label[row.id] = bool(self.has_label[row.id]) or row.label is not None
-                who = self._annotator or row.annotator
-                if who and len(self.annotators) < LISTED:
-                    self.annotators[who] = None
-            if row.label is not None and self._model.has_classes:
-                self._count_class(row, row.label)
-            if row.labelled_at:
-                self._check_time(row.labelled_at, row.place)
-
-    def _count_class(self, row: Label, label: str) -> None:
-        number, classes = label_rows.whole_number(label), self._model.classes
-        names_one = classes and number is not None and label_rows.find_class(label, classes) is not None
-        if number is None or names_one or (classes and number >= len(classes)):
-            self.num["named"] += 1
-        else:
-            self._numbers[number] += 1
-            self._first_number = self._first_number or row
-
-    def _check_time(self, text: str, place: str) -> None:
-        """Keep a text that is no time, or a time in an unknown zone; raises LabelError for a future time."""
-        time = joining.time_of(text)
-        if time and time > self._latest + (FARTHEST_EAST if joining.is_local(text) else timedelta()):
-            raise LabelError(
-                f"{place} was labelled at {quoted(text)}, which is in the future: correct the time, or leave it empty"
-            )
-        if time is None or time > self._latest:
-            kind = "ahead" if time else "undated"
-            self.num[kind] += 1
-            self._first_time.setdefault(kind, text)
-
-    def refuse_numbers(self) -> None:
-        """Raise LabelError if labels are numbers, and classes have names that are none."""
-        first, classes = self._first_number, self._model.classes
-        if first is None or not classes or label_rows.have_numbers_for_names(tuple(classes)):
-            return
-        num = self._numbers.total()
-        indexes = few([f"{index} = {quoted(name)}" for index, name in enumerate(classes)])
-        raise LabelError(
-            f"{self.name}: {num} of {num + self.num['named']} labels are numbers, such as {quoted(first.label or '')} "
-            f"for {quoted(first.id)} ({first.place}), but the classes have names: write names, {label_rows.COUNTED} "
-            f"({indexes})"
-        )
-
-    def answers(self, names: Mapping[str, str]) -> dict[str, bool]:
-        """Return the answered ids, each with whether it has a label; ``names`` has those of other names in the file."""
-        answers: dict[str, bool] = {}
-        for name, has_label in self.has_label.items():
-            if has_label is not None:
-                id = names.get(name, name)
-                answers[id] = answers.get(id, False) or has_label
-        return answers
-
-    def notes(self) -> Iterator[str]:
-        """Yield how the file was read, where it may be meant otherwise."""
-        num = self.num
-        if num["renamed"]:
-            yield f"{counted(num['renamed'], 'row by others counts', 'rows by others count')} as {self._annotator}'s"
-        for kind, text in self._first_time.items():
-            rows = f"{counted(num[kind], 'row')} with a labelled_at"
-            if kind == "undated":
-                yield f"{rows} that is no time, such as {quoted(text)}; it is ignored: write 2026-01-31T10:00:00"
-            else:
-                yield (
-                    f"{rows} without offset, such as {quoted(text)}, which is in the future as UTC: write "
-                    "2026-01-31T10:00:00+09:00"
-                )
-        if num["blank"] and (lost := joining.emptied(self._model.label_names)):
-            rows = counted(num["blank"], "row has an empty label", "rows have empty labels")
-            yield (
-                f"{rows}, which may be the class {lost}: if the file passed through it, read the manifest with "
-                "keep_default_na=False and import it again"
-            )
-        yield from self._notes_on_numbers()
-
-    def _notes_on_numbers(self) -> Iterator[str]:
-        numbers, names, num = sorted(self._numbers), self._model.classes, self._numbers.total()
-        if names and numbers:
-            meanings = few([f"{k} = {quoted(names[k])} ({self._numbers[k]})" for k in numbers], most=10)
-            mixed = f"; {counted(self.num['named'], 'other label')} are names" if self.num["named"] else ""
-            labels = counted(num, "label is a class number", "labels are class numbers")
-            yield f"{labels}, counted from 0: {meanings}{mixed}"
-        if len(numbers) > 1 and numbers[0] and (names or 0 in (predicted_classes(self._run) or {0: 1})):
-            what = "If this file counts classes from 1, withdraw it, and count from 0"
-            yield f"none of {num} labels is 0, the first class. {what}"
 
 
 def answered_rounds(selections: Sequence[Selection], ids: Iterable[str]) -> dict[int, int]:
@@ -365,7 +251,7 @@ def _take(run: Run, name: str, data: bytes, fields: dict[str, Any]) -> ImportedL
 
     def decide(now: Run) -> LabelAction | None:
         log, selections = read_log(now), read_selections(now)
-        content, rule = label_file(now.spec, name, data), asked.conflict or log.conflict
+        content, rule = label_log.label_file(now.spec, name, data), asked.conflict or log.conflict
         counts = FileCounts(now, name, asked.annotator, log.now())
         counts.count(parse(content))
         changes: dict[str, Any] = {"at": log.now(), "conflict": None if rule == log.conflict else rule}
@@ -423,7 +309,7 @@ def _imported(
         rounds=rounds,
         again=again,
         conflict=rule,
-        overruled=overruled[:LISTED],
+        overruled=overruled[: label_log.LISTED],
         num_overruled=len(overruled),
         notes=[*notes, *notes_on_given_up(run, selections, joined, file.order), *counts.notes()],
     )
@@ -460,7 +346,7 @@ def _of_selected(run: Run, name: str, data: bytes) -> tuple[str, bytes, dict[str
 
     Raises LabelError if there are none, or if ids that the pool lacks are chosen ones without a row, written otherwise.
     """
-    content, chosen = label_file(run.spec, name, data), _chosen_ids(run)
+    content, chosen = label_log.label_file(run.spec, name, data), _chosen_ids(run)
     names = _names_in(run, name, {row.id for row in parse(content)}, only_selected=True)
     kept, others = list[dict[str, Any]](), Counter[str]()
     missing = set(chosen)
