@@ -23,7 +23,7 @@ from opacc_ray.report import decision, facts
 from opacc_ray.report.facts import Cell, Column, Table
 from opacc_ray.report.figures import MOST_PARTS, expected_figure, figures_of, slice_figure
 from opacc_ray.report.gallery import Picture, Pictures
-from opacc_ray.report.report_documents import ConfusionCell, Gallery, RunReport
+from opacc_ray.report.report_documents import Gallery, RunReport
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable
 from opacc_ray.runs.run_documents import HistorySource
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
@@ -317,19 +317,14 @@ def _matrix(report: RunReport) -> dict[str, Any] | None:
     if not 0 < len(found) <= MATRIX_CLASSES:
         return None
     names = [name for name in report.header.spec.model.classes or sorted(found) if name in found]
-    known = {(cell.true, cell.predicted): cell for cell in cells}
-    largest = {"right": 1e-9, "wrong": 1e-9}
-    for (true, predicted), cell in known.items():
-        kind = "right" if true == predicted else "wrong"
-        largest[kind] = max(largest[kind], cell.share)
-
-    def shown(cell: ConfusionCell | None) -> dict[str, Any]:
-        if cell is None:
-            return {"kind": "", "weight": 0.0, "text": "·"}
-        kind = "right" if cell.true == cell.predicted else "wrong"
-        return {"kind": kind, "weight": max(cell.share, 0) / largest[kind], "text": facts.percent(cell.share)}
-
-    return {"names": names, "rows": [(true, [shown(known.get((true, name))) for name in names]) for true in names]}
+    empty, shown = {"kind": "", "weight": 0.0, "text": "·"}, dict[tuple[str, str], dict[str, Any]]()
+    for kind in ("right", "wrong"):
+        alike = [cell for cell in cells if (cell.true == cell.predicted) == (kind == "right")]
+        largest = max([1e-9, *(cell.share for cell in alike)])
+        for cell in alike:
+            weight = max(cell.share, 0) / largest
+            shown[cell.true, cell.predicted] = {"kind": kind, "weight": weight, "text": facts.percent(cell.share)}
+    return {"names": names, "rows": [(true, [shown.get((true, name), empty) for name in names]) for true in names]}
 
 
 # -- provenance ------------------------------------------------------------------------------------------

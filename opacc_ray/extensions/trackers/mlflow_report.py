@@ -136,12 +136,19 @@ def _logged(report: RunReport, files: Mapping[str, bytes]) -> str:
     import mlflow
 
     active = mlflow.active_run()
-    run = active or mlflow.start_run(run_id=_run_of(report), run_name=report.name)
+    same = f"tags.`{PREFIX}key` = '{key_of(report)}'"
+    options: dict[str, Any] = {"search_all_experiments": True, "output_format": "list", "max_results": 1}
+    before: Any = [] if active else mlflow.search_runs(filter_string=same, **options)
+    run = active or mlflow.start_run(run_id=before[0].info.run_id if before else None, run_name=report.name)
     try:
         mlflow.log_params(params_of(report))
         dataset = _dataset(report)
         mlflow.log_input(dataset, context="operational pool")
-        _log_metrics(report, run.info, dataset)
+        metrics, step = metrics_of(report), report.estimate.n if report.estimate else 0
+        if not hasattr(mlflow, "create_external_model"):  # before MLflow 3
+            mlflow.log_metrics(metrics, step=step)
+        elif metrics:
+            mlflow.log_metrics(metrics, step=step, dataset=dataset, model_id=_model_id(report, run.info))
         mlflow.set_tags(settings_of(report))
         with tempfile.TemporaryDirectory() as folder:
             for name, data in files.items():
@@ -151,17 +158,6 @@ def _logged(report: RunReport, files: Mapping[str, bytes]) -> str:
         if active is None:
             mlflow.end_run()
     return str(run.info.run_id)
-
-
-def _run_of(report: RunReport) -> str | None:
-    """Return the id of the run of MLflow that has this audit; None if there is none."""
-    import mlflow
-
-    same = f"tags.`{PREFIX}key` = '{key_of(report)}'"
-    found: Any = mlflow.search_runs(
-        filter_string=same, search_all_experiments=True, output_format="list", max_results=1
-    )
-    return found[0].info.run_id if found else None
 
 
 def _dataset(report: RunReport) -> Any:
@@ -174,17 +170,6 @@ def _dataset(report: RunReport) -> Any:
     return MetaDataset(
         source, name=pool.uri.rstrip("/").rpartition("/")[2] or "pool", digest=report.header.pool.digest[:16]
     )
-
-
-def _log_metrics(report: RunReport, info: Any, dataset: Any) -> None:
-    """Log the numbers; from MLflow 3 on with their dataset and model."""
-    import mlflow
-
-    metrics, step = metrics_of(report), report.estimate.n if report.estimate else 0
-    if not hasattr(mlflow, "create_external_model"):
-        mlflow.log_metrics(metrics, step=step)
-    elif metrics:
-        mlflow.log_metrics(metrics, step=step, dataset=dataset, model_id=_model_id(report, info))
 
 
 def _model_id(report: RunReport, info: Any) -> str:
