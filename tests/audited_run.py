@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from stored_run import logits, settled
+from stored_run import answers, classifier
 
 from opacc_ray.audit.stages import Stage, index_features
 from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.inference import decided_by_output
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.examples import Shard
@@ -20,10 +19,7 @@ from opacc_ray.spec import parse_spec
 
 N, PER_SHARD, CLASSES = 90, 30, ["cat", "dog", "owl"]
 RNG = np.random.default_rng(5)
-TRUTH = RNG.integers(0, 3, N)
-CONFIDENCE = RNG.uniform(0.4, 1, N)
-PREDICTION = np.where(RNG.random(N) < CONFIDENCE, TRUTH, (TRUTH + 1) % 3)
-CONFIDENCE = settled(PREDICTION, CONFIDENCE)
+TRUTH, CONFIDENCE, PREDICTION = classifier(RNG, N)
 KEYS = [f"{i:03d}.png" for i in range(N)]
 
 
@@ -57,8 +53,7 @@ def write_features(home: str, name: str = "audit", extract: bool = True) -> tupl
 def extract_by_hand(job: Extraction, shard: Shard) -> ShardReport | None:
     rows = [KEYS.index(key) for key in shard.keys]
     columns = {"hidden": np.outer(CONFIDENCE[rows], np.arange(5)).astype(np.float32)}
-    columns |= decided_by_output(output := logits(PREDICTION[rows], CONFIDENCE[rows]), job.spec.model)
-    columns["output"] = output
+    columns |= answers(PREDICTION[rows], CONFIDENCE[rows], job.spec.model)
     uris = [f"{open_store(job.source.uri).uri}/{key}" for key in shard.keys]
     job.target.write(shard.file, encode_shard(FeatureShard(list(shard.keys), uris, columns, [], own_ids=False)))
     return None

@@ -9,24 +9,20 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from stored_run import logits, settled, store_run
+from stored_run import answers, classifier, store_run
 
 from opacc_ray.audit import verbs
-from opacc_ray.extract.inference import decided_by_output
 from opacc_ray.extract.shards import FeatureShard
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs.feature_store import write_listing
 from opacc_ray.runs.run import Run
-from opacc_ray.spec import ModelSpec, parse_spec
+from opacc_ray.spec import parse_spec
 
 N, CLASSES = 240, ["cat", "dog", "owl"]
 RNG = np.random.default_rng(11)
-TRUTH = RNG.integers(0, 3, N)
-CONFIDENCE = RNG.uniform(0.4, 1, N)
-PREDICTION = np.where(RNG.random(N) < CONFIDENCE, TRUTH, (TRUTH + 1) % 3)
-CONFIDENCE = settled(PREDICTION, CONFIDENCE)
+TRUTH, CONFIDENCE, PREDICTION = classifier(RNG, N)
 KEYS = [f"{i:03d}.png" for i in range(N)]
 VALUE = RNG.normal(10, 3, N)
 ESTIMATE = VALUE + RNG.normal(0, 0.4, N)
@@ -72,13 +68,8 @@ def write_run(
     }
     spec = parse_spec(content | sections, "spec")
     plan = plan_shards(pool, form, N)
-    columns: dict[str, Any] = {
-        "hidden": np.outer(CONFIDENCE, np.arange(5)).astype(np.float32),
-        "output": (output := logits(PREDICTION, CONFIDENCE)),
-        **decided_by_output(output, ModelSpec.model_construct(output="logits", task="classification")),
-    }
-    if task == "regression":
-        columns = {"hidden": columns["hidden"], "prediction": ESTIMATE}
+    columns: dict[str, Any] = {"hidden": np.outer(CONFIDENCE, np.arange(5)).astype(np.float32)}
+    columns |= {"prediction": ESTIMATE} if task == "regression" else answers(PREDICTION, CONFIDENCE)
     kept = {name: values for name, values in columns.items() if name in features}
     order = sorted(range(N), key=lambda i: keys[i]) if form == "images" else list(range(N))
     named = [keys[i] for i in order]

@@ -12,6 +12,8 @@ from opacc_ray.lake.examples import Plan
 from opacc_ray.runs.run import Run, header_of
 from opacc_ray.spec import ModelSpec, Spec
 
+LOGITS = ModelSpec.model_construct(output="logits", task="classification")
+
 
 def store_run(uri: str, spec: Spec, plan: Plan, shards: Iterable[FeatureShard]) -> Run:
     """Create a run and store the features of each shard of its plan, and their index."""
@@ -28,9 +30,19 @@ def logits(prediction: np.ndarray, confidence: np.ndarray) -> np.ndarray:
     return np.log(share).astype(np.float32)
 
 
-def settled(prediction: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Confidences (N,) that follow exactly from their logits, which are rounded to float32."""
+def answers(prediction: np.ndarray, confidence: np.ndarray, model: ModelSpec = LOGITS) -> dict[str, np.ndarray]:
+    """Output, and the prediction and confidence that follow from it."""
+    output = logits(prediction, confidence)
+    return {"output": output, **decided_by_output(output, model)}
+
+
+def classifier(rng: np.random.Generator, num: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Truths, confidences and predictions (num,) of three classes, right as often as it is confident.
+
+    Confidences follow exactly from their logits, which are rounded to float32.
+    """
+    truth, confidence = rng.integers(0, 3, num), rng.uniform(0.4, 1, num)
+    prediction = np.where(rng.random(num) < confidence, truth, (truth + 1) % 3)
     for _ in range(9):
-        model = ModelSpec.model_construct(output="logits", task="classification")
-        confidence = decided_by_output(logits(prediction, confidence), model)["confidence"]
-    return confidence
+        confidence = answers(prediction, confidence)["confidence"]
+    return truth, confidence, prediction

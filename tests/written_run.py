@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from stored_run import logits, settled, store_run
+from stored_run import answers, classifier, store_run
 
-from opacc_ray.extract.inference import decided_by_output
 from opacc_ray.extract.shards import FeatureShard
 from opacc_ray.labels.label_actions import ImportedLabels, import_labels
 from opacc_ray.lake.examples import Plan, Shard
@@ -18,10 +17,7 @@ from opacc_ray.spec import parse_spec
 N, CLASSES = 300, ["cat", "dog", "owl"]
 IDS = [f"{i:03d}.png" for i in range(N)]
 RNG = np.random.default_rng(0)
-TRUTH = RNG.integers(0, 3, N)
-CONFIDENCE = RNG.uniform(0.4, 1, N)
-PREDICTION = np.where(RNG.random(N) < CONFIDENCE, TRUTH, (TRUTH + 1) % 3)
-CONFIDENCE = settled(PREDICTION, CONFIDENCE)
+TRUTH, CONFIDENCE, PREDICTION = classifier(RNG, N)
 OTHER = np.where(RNG.random(N) < 0.6, TRUTH, (TRUTH + 2) % 3)
 
 
@@ -50,8 +46,7 @@ def write_run(
     def features(rows: NDArray[Any]) -> FeatureShard:
         columns = {"hidden": np.ones((len(rows), 5), np.float32), "prediction": prediction[rows]}
         if spec.model.task == "classification":
-            columns["output"] = logits(prediction[rows], CONFIDENCE[rows])
-            columns |= decided_by_output(columns["output"], spec.model)
+            columns |= answers(prediction[rows], CONFIDENCE[rows], spec.model)
         named = [ids[row] for row in rows]
         return FeatureShard(named, named, columns, [])
 
