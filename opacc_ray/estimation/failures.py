@@ -53,9 +53,9 @@ Weights from V_t follow the predictions for the pool. Weights from the sample it
 biased, for they depend on which examples were drawn.
 
 **By a prediction of every outcome** of the pool, for every design: prediction-powered. The model's confidence, or the
-agreement with another model, predicts the outcome of each example at no cost. Its mean
-over the pool is known, so labels only correct it. With q = 1 - prediction the predicted failure and D(·) the design's
-estimate of the mean of a variable (:mod:`opacc_ray.designs.design`), the share of failures is
+agreement with another model, predicts the outcome of each example at no cost. Its mean over the pool is known, so
+labels only correct it. With q = 1 - prediction the predicted failure and D(·) the design's estimate of the mean of a
+variable (:mod:`opacc_ray.designs.design`), the share of failures is
 
     θ̂ = λ·Q + D(f - λq) = D(f) + λ·(Q - D(q))        Q the mean of q over the pool, 0 <= λ <= 1
 

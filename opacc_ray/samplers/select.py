@@ -1,8 +1,8 @@
 """Choose the examples to label: :func:`select` checks a request and runs a method on a pool.
 
-**The same pool.** A pool that is not the one that a selection was drawn from is refused.
-A pool without ids has a digest, by which the same examples in another order are recognised. For each column of floating
-numbers there are two sums modulo 2^64, which do not depend on how the pool is cut in parts:
+**The same pool.** A pool that is not the one that a selection was drawn from is refused. A pool without ids has a
+digest, by which the same examples in another order are recognised. For each column of floating numbers there are two
+sums modulo 2^64, which do not depend on how the pool is cut in parts:
 
     values = Σ_i h(b_i)        order = Σ_i h(b_i ⊕ h(i))        b_i the bits of value i as a float64, h mixes bits
 
