@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import until
+from drawn_rounds import draw_rounds
 from scipy.stats import binom
 
 import opacc_ray as opacc
@@ -115,13 +116,31 @@ def test_interval_that_spends_twice_alpha_would_be_found_out(monkeypatch: pytest
     assert sum(stop.error for stop in stops) > binom.ppf(1 - 1e-4, 1000, 0.05)
 
 
+def planned(case: until.Case, method: str, goal: float, repetitions: int = 9) -> float:
+    """Labels at which the median half-width is the goal, by a cubic through those of 30, 42, … labels."""
+    labels, widths = [30.0], list[float]()
+    while True:
+        last = round(labels[-1])
+        cuts = [round(share * last) for share in (0.1, 0.3, 0.6, 1)] if method in until.LEARNS else [last]
+        sizes = np.diff([0, *cuts]).tolist()
+        drawn = (draw_rounds(case.view, case.outcome, sizes, 10**6 + k, method) for k in range(repetitions))
+        found = [estimate_outcomes(*rounds, pool=case.view) for rounds in drawn]
+        widths.append(float(np.median([(own.high - own.low) / 2 for own in found])))
+        if widths[-1] <= 0.9 * goal:
+            break
+        labels.append(1.4 * labels[-1])
+    x, y = np.log(np.round(labels)), np.log(widths)
+    curve, grid = np.poly1d(np.polyfit(x, y - np.log(goal), 3)), np.linspace(x[0], x[-1], 2000)
+    return float(np.exp(grid[curve(grid) <= 0][0]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["srs", "css", "neyman"])
 def test_labels_are_few_more_than_planned_in_advance_and_the_interval_holds(method: str) -> None:
     """50 runs on a pool of 4,000 with a tenth of failures; half of them within 15 % of what a plan takes."""
     case = a_case(4000, 0.1)
     goal = 0.03
-    plan = until.planned(until.ladder(case, method, goal, repetitions=9), goal)
+    plan = planned(case, method, goal)
     stops = [until.run_until(case, method, goal, seed) for seed in range(50)]
     assert np.median([stop.labels for stop in stops]) <= 1.15 * plan
     assert sum(stop.error for stop in stops) <= binom.ppf(1 - 1e-4, 50, 0.05)
