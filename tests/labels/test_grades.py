@@ -241,20 +241,23 @@ def test_label_studio_asks_for_several_and_gives_them_back(tmp_path: Path) -> No
         write_tasks(run, "cvat", str(tmp_path / "cvat"))
 
 
+GRADED, TAGGED = {"task": "grade"}, {"task": "multilabel"}
+
+
 @pytest.mark.parametrize(
     ("columns", "model", "score", "said"),
     [
-        ({"prediction": "p", "answer": "a"}, {"task": "grade"}, {}, "prediction is not supported for task: grade"),
+        ({"prediction": "p", "answer": "a"}, GRADED, {}, "pool.columns.prediction is not supported for task: grade"),
         ({"answer": "a"}, {}, {}, "pool.columns.answer is only supported for task: grade"),
-        ({"answer": ["a", "b"]}, {"task": "grade"}, {}, "and annotators grade one answer; name 1"),
-        ({"answer": "a"}, {"task": "grade", "grades": "preference"}, {}, "between two answers; name 2"),
+        ({"confidence": "c", "answer": ["a", "b"]}, GRADED, {}, "and annotators grade one answer; name 1"),
+        ({"answer": "a"}, GRADED | {"grades": "preference"}, {}, "a preference is between two answers; name 2"),
         ({"answer": "a"}, {"task": "grade", "grades": "stars"}, {}, "use verdict, 1-5, preference, score"),
         ({"answer": "a"}, {"task": "grade", "grades": {"good": 2, "bad": 0}}, {}, "the worst 0 and the best 1"),
         ({"answer": "a"}, {"task": "grade", "classes": ["a", "b"]}, {}, "classes are not supported for task: grade"),
-        ({}, {"grades": "score"}, {}, "grades are only supported for task: grade"),
+        ({"prediction": "a"}, {"grades": "score"}, {}, "grades are only supported for task: grade"),
         ({}, {"task": "multilabel"}, {}, "classes are missing, which task: multilabel needs"),
         ({}, {"task": "multilabel", "classes": ["a", "b|c"]}, {}, "with task: multilabel a name has no '|'"),
-        ({}, {"task": "multilabel", "classes": [f"c{i}" for i in range(53)]}, {}, "52 classes, and there are 53"),
+        ({}, TAGGED | {"classes": [f"c{i}" for i in range(53)]}, {}, "supports 52 classes, and there are 53"),
         ({}, {"task": "multilabel", "classes": ["a"]}, {"within": 1}, "are only supported for regressions"),
         ({}, {"classes": ["a"]}, {"exact": True}, "only supported for regressions and multilabel"),
     ],
