@@ -37,7 +37,7 @@ from opacc_ray.cluster.tasks import LOST, Driver, Placement, cause_of, place, ra
 from opacc_ray.errors import ClusterError, StorageError, counted, shortened
 from opacc_ray.extract.extraction import Extraction, Extractor, Interrupted
 from opacc_ray.extract.feature_set import left_of
-from opacc_ray.extract.machine import Machine, tune_allocation
+from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.lake.examples import Piece, Shard
 from opacc_ray.lake.store import expect_answers
@@ -132,12 +132,9 @@ class Worker(Extractor):
     """Extractor in an actor: uses the device that Ray assigned, and ends cleanly on SIGTERM."""
 
     def __init__(self, job: Extraction, readers: int, driver: Driver) -> None:
-        tune_allocation()
         expect_answers()
-        driver.join()
-        gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         # not super(), which names this class: Ray may make a copy of it
-        Extractor.__init__(self, job, "cuda" if gpus else "cpu", readers)
+        Extractor.__init__(self, job, driver.assigned_device(), readers)
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an actor is made in its process's main thread
 
     def machine(self) -> Machine:

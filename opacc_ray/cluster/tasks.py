@@ -75,6 +75,12 @@ class Driver(NamedTuple):
         with suppress(OSError):
             os.chdir(self.folder)
 
+    def assigned_device(self) -> str:
+        """Join as a worker that computes; return the device that Ray assigned, "cuda" or "cpu"."""
+        tune_allocation()
+        self.join()
+        return "cuda" if ray.get_runtime_context().get_accelerator_ids().get("GPU", []) else "cpu"
+
 
 def _refuse_other(here: dict[str, str], there: dict[str, str], node: str) -> None:
     if other := software.difference(here, there):
@@ -362,10 +368,7 @@ class Copy:
     """An object in an actor, made for the device that Ray assigned."""
 
     def __init__(self, make: Callable[[str], Any], driver: Driver) -> None:
-        tune_allocation()
-        driver.join()
-        gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-        self._own = make("cuda" if gpus else "cpu")
+        self._own = make(driver.assigned_device())
 
     def ask(self, method: str, item: Any) -> Any:
         """Return the result of a method for one item."""

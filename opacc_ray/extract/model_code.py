@@ -30,7 +30,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from importlib.machinery import all_suffixes
@@ -80,6 +80,13 @@ class CodeContent(Part):
 
     files: dict[str, str] = Field(default={}, description="source file of the user's -> SHA-256")
     libraries: dict[str, str] = Field(default={}, description="library that builds or runs the model -> version")
+
+    def only(self, files: Collection[str], libraries: Collection[str]) -> "CodeContent":
+        """Return those of some files and libraries that it has."""
+        return CodeContent(
+            files={name: value for name, value in self.files.items() if name in files},
+            libraries={name: value for name, value in self.libraries.items() if name in libraries},
+        )
 
 
 class Code(CodeContent):
@@ -392,17 +399,10 @@ def record(folder: Store, modules: str, before: LoadedCode | None = None) -> Loa
     return own
 
 
-def _common(code: CodeContent, other: CodeContent) -> CodeContent:
-    """Return the files and libraries that another process had as well."""
-    return CodeContent(
-        files={name: code.files[name] for name in code.files.keys() & other.files.keys()},
-        libraries={name: code.libraries[name] for name in code.libraries.keys() & other.libraries.keys()},
-    )
-
-
 def _difference(before: Sequence[CodeContent], now: Sequence[CodeContent]) -> str | None:
     """Return what differs of all that was loaded both times."""
-    found = (changes(_common(old, new), _common(new, old)) for old in before for new in now)
+    pairs = ((old, new) for old in before for new in now)
+    found = (changes(old.only(new.files, new.libraries), new.only(old.files, old.libraries)) for old, new in pairs)
     return next(filter(None, found), None)
 
 
@@ -464,11 +464,8 @@ def outdated(folder: Store, modules: str) -> str | None:
         if lost:
             more = f" and {counted(len(lost) - 1, 'other')}" if len(lost) > 1 else ""
             log.warning("%s%s made %s and cannot be found here, so it is not compared", lost[0], more, folder.uri)
-        there = CodeContent(
-            files={name: value for name, value in now.files.items() if name not in lost},
-            libraries={name: value for name, value in now.libraries.items() if name not in lost},
-        )
-        if what := changes(_common(before, there), there):
+        now = now.only(now.files.keys() - lost, now.libraries.keys() - lost)
+        if what := changes(before.only(now.files, now.libraries), now):
             return what
     return None
 
