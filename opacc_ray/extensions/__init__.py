@@ -2,7 +2,7 @@
 
 The core imports no extension. It looks a name up in a :class:`opacc_ray.registry.Registry` when it needs it, so an
 extension costs nothing until then. Packages of other authors register the same way, by entry points of the groups
-``opacc.methods``, ``opacc.designs``, ``opacc.formats``, ``opacc.label_formats``, ``opacc.entries``,
+``opacc.methods``, ``opacc.designs``, ``opacc.formats``, ``opacc.stores``, ``opacc.label_formats``, ``opacc.entries``,
 ``opacc.exporters``, ``opacc.commands`` and ``opacc.sections``: ``examples/extension`` shows most of them.
 """
 

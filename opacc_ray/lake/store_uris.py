@@ -20,20 +20,14 @@ from opacc_ray.lake.store import Entry, Store, VendedTable
 from opacc_ray.registry import Registry
 
 STORES = Registry("stores")
-"""Scheme -> function that opens a store of an extension, from scheme, bucket and prefix."""
+"""Scheme -> function that opens a store of an extension, from scheme, bucket, prefix and kind of access."""
 
 CATALOG = "catalog://"
 """Scheme of the URI of a table that only its catalog places."""
 
 _SCHEMES = "s3://bucket/prefix, gs://bucket/prefix, abfss://container@account.dfs.core.windows.net/prefix"
 
-_ACCESS = {"s3": ("anonymous", "requester-pays"), "gs": ("anonymous",), "abfss": (), "file": ()}
-"""Kinds of access by scheme."""
-
-SCHEMES = tuple(_ACCESS)
-"""Schemes of the URIs of stores."""
-
-__all__ = ["Entry", "Store", "absolute", "join", "open_store", "read_uri", "split"]
+__all__ = ["Entry", "Store", "absolute", "is_scheme_of_stores", "join", "open_store", "read_uri", "split"]
 
 
 def open_store(uri: str, *, follow_links: bool = False, access: Access | None = None) -> Store:
@@ -47,9 +41,9 @@ def open_store(uri: str, *, follow_links: bool = False, access: Access | None = 
         raise StorageError(f"{uri!r} contains a null character; correct the URI")
     uri = _without_file_scheme(uri)
     scheme = uri.partition("://")[0] if "://" in uri else "file"
-    if access is not None and access not in _ACCESS[scheme]:
-        raise StorageError(f"{uri} has no access {access!r}; remove pool.access")
     if scheme == "file":
+        if access is not None:
+            raise StorageError(f"{uri} has no access {access!r}; remove pool.access")
         return LocalStore(os.path.abspath(os.path.expanduser(uri)), follow_links)
     bucket, _, prefix = uri.partition("://")[2].partition("/")
     prefix = f"{prefix.strip('/')}/".lstrip("/")
@@ -57,8 +51,13 @@ def open_store(uri: str, *, follow_links: bool = False, access: Access | None = 
         raise StorageError(f"{uri} has no bucket: write {scheme}://bucket/prefix")
     if scheme == "s3":
         return S3Store(bucket, prefix, access)
-    found: Store = STORES[scheme](scheme, bucket, prefix, anonymous=access is not None)
-    return found
+    store: Store = STORES[scheme](scheme, bucket, prefix, access)
+    return store
+
+
+def is_scheme_of_stores(scheme: str) -> bool:
+    """Return whether URIs of this scheme name stores: files, S3, or what an extension opens."""
+    return scheme in ("file", "s3") or scheme in STORES
 
 
 def open_table(format: str, catalog: str, name: str, uri: str | None = None) -> Store:
@@ -99,7 +98,7 @@ def split(uri: str) -> tuple[str, str]:
     """Return the URI of the store of the object at ``uri``, and the object's key in it."""
     whole = open_store(uri).uri
     parent, _, name = whole.rpartition("/")
-    if not name or parent in ("s3:/", "gs:/", "abfss:/"):
+    if not name or parent.endswith(":/"):  # of a bucket, without a key
         raise StorageError(f"{uri} is not the URI of an object: add its name")
     return parent or "/", name
 
@@ -114,7 +113,8 @@ def write_object(uri: str, data: bytes) -> str:
 
 def _without_file_scheme(uri: str) -> str:
     _refuse_credentials(uri)
-    if "://" not in uri or uri.startswith(("s3://", "gs://", "abfss://")):
+    scheme, mark, _ = uri.partition("://")
+    if not mark or (scheme != "file" and is_scheme_of_stores(scheme)):
         return uri
     parts = urlsplit(uri)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):

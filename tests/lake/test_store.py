@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ import boto3
 import pytest
 from local_s3 import LocalS3
 
+from opacc_ray import registry
 from opacc_ray.errors import StorageError
 from opacc_ray.lake import s3_store as s3_module
 from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.lake.store import warn_of_one_writer
-from opacc_ray.lake.store_uris import Store, join, open_store, read_uri, split
+from opacc_ray.lake.store_uris import Store, join, open_store, read_uri, split, write_object
 
 ODD_NAMES = [
     "a b.txt",
@@ -321,6 +323,22 @@ def test_uris_that_name_no_object(uri: str) -> None:
 
 
 @pytest.mark.processes
+def open_twin(scheme: str, bucket: str, prefix: str, access: str | None) -> Store:
+    """What a package of others registers: `twin://FOLDER` is a folder on this disk."""
+    assert (scheme, access) == ("twin", None)
+    return LocalStore(f"/{bucket}/{prefix}".rstrip("/"))
+
+
+def test_a_package_of_others_adds_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("twin", f"{__name__}:open_twin", "opacc.stores")
+    monkeypatch.setattr(EntryPoint, "load", lambda _: open_twin)
+    monkeypatch.setattr(registry, "_others", lambda kind: {"twin": point} if kind == "stores" else {})
+    write_object(f"twin:/{tmp_path}/a/b.txt", b"content")
+    assert (tmp_path / "a" / "b.txt").read_bytes() == read_uri(f"twin:/{tmp_path}/a/b.txt") == b"content"
+    with pytest.raises(StorageError, match="cannot be opened"):
+        open_store(f"other:/{tmp_path}")
+
+
 def test_folders_need_no_boto3(tmp_path: Path) -> None:
     script = (
         "import sys; from opacc_ray.lake.store_uris import open_store; store = open_store(sys.argv[1]);"

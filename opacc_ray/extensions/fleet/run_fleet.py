@@ -32,7 +32,7 @@ from opacc_ray.extensions.fleet.fleet_spec import Fleet
 from opacc_ray.extensions.fleet.fleet_summary import SUMMARY, Delivery, FleetSummary, Problem
 from opacc_ray.extensions.fleet.queue import AuditFailure, Ended, Outcomes, work_through
 from opacc_ray.lake.store import Store, write_files
-from opacc_ray.lake.store_uris import SCHEMES, open_store, split, write_object
+from opacc_ray.lake.store_uris import is_scheme_of_stores, open_store, split, write_object
 from opacc_ray.packages import require
 from opacc_ray.samplers.base import Report, unreported
 
@@ -301,7 +301,7 @@ def receiver_of(asked: str) -> Receiver:
 def _is_url(address: str) -> bool:
     """Return whether an address is a webhook or has a scheme of Apprise, which none of a store is."""
     scheme = re.match(r"([a-z][\w+.-]*):", address, re.IGNORECASE)
-    if not scheme or scheme[1] in SCHEMES:
+    if not scheme or is_scheme_of_stores(scheme[1]):
         return False
     if scheme[1].lower() in ("http", "https"):
         return True

@@ -138,10 +138,15 @@ class ArrowStore(Store):
             raise StorageError(f"{place}: {_reason(error, self.scheme)}") from None
 
 
-def open_arrow(scheme: str, bucket: str, prefix: str, *, anonymous: bool = False) -> ArrowStore:
-    """Return the store of a bucket, or of a container, which needs an account; raises StorageError without one."""
+def open_arrow(scheme: str, bucket: str, prefix: str, access: str | None = None) -> ArrowStore:
+    """Return the store of a bucket, or of a container, which needs an account.
+
+    Raises StorageError without an account, or if there is no such access: of public buckets it may be anonymous.
+    """
+    if access is not None and (scheme, access) != ("gs", "anonymous"):
+        raise StorageError(f"{scheme}://{bucket}/{prefix} has no access {access!r}; remove pool.access")
     if scheme == "gs":
-        return ArrowStore(scheme, bucket, prefix, anonymous=anonymous)
+        return ArrowStore(scheme, bucket, prefix, anonymous=access is not None)
     container, _, account = bucket.partition("@")
     if not (container and account):
         raise StorageError(
