@@ -234,7 +234,12 @@ _ROUNDING = 1e-12
 
 def effects(name: str, errors: Array) -> Array:
     """Return the x (n,) of each error, whose mean over the pool is the number, or its square."""
-    return errors if name == BIAS else np.abs(errors) if name == MAE else errors**2
+    terms: Array = _TERMS[name](errors)
+    return terms
+
+
+_TERMS: dict[str, Callable[[Array], Array]] = {MAE: np.abs, RMSE: np.square, BIAS: np.positive}
+"""What of an error the mean is taken of."""
 
 
 def estimate_error(name: str, rounds: Rounds, errors: Array, level: float) -> intervals.Estimate:
