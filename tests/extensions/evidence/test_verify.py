@@ -10,6 +10,7 @@ from typing import Any
 import audited_run
 import numpy as np
 import pytest
+import stored_run
 from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features
 from audited_run import extract_by_hand as extract
 from logged import label_files, log_labels
@@ -116,7 +117,7 @@ def test_shard_whose_predictions_do_not_follow_from_its_output_is_named(
         own = decided_by_output(output, model)
         return own | {name: wrong(own[name])} if next(shards) == 1 else own
 
-    monkeypatch.setattr(audited_run, "decided_by_output", decided)
+    monkeypatch.setattr(stored_run, "decided_by_output", decided)
     run, stage = write_features(str(home))
     [problem] = problems(run)
     assert f"{SHARD}: the {name} of 30 of its 30 examples is not that of their stored output" in problem
