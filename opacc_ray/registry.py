@@ -34,7 +34,8 @@ class Registry(Mapping[str, Any]):
         return getattr(found, attribute) if attribute else found
 
     def __contains__(self, name: object) -> bool:
-        return any(name == own for own in self)
+        """Ask the core first: to list what other packages offer takes some tens of milliseconds."""
+        return name in self._core or name in _listed(self._kind) or name in _others(self._kind)
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys([*self._core, *_listed(self._kind), *_others(self._kind)]))
