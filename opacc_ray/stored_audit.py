@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TRAINING = "opacc_ray.audit.carried_labels"
-EXPORTERS = Registry("exporters", {name: f"{_TRAINING}:export_{name}" for name in ("failures", "training")})
+EXPORTERS = Registry(
+    "exporters", {"failures": f"{_TRAINING}:export_failures", "training": f"{_TRAINING}:export_training"}
+)
 """Tool -> function that writes the labelled examples of a run for it to a file or folder."""
 
 MAX_BYTES = 256_000_000

@@ -212,10 +212,8 @@ def gather(
     rounds = read_rounds(run)
     missing, known = sum(len(item.missing) for item in rounds), having_labels(rounds)
     stated = _stated(run, least, level, keep=keep) if known else None
-    predictions, shares = (
-        read_predictions(run),
-        facts.is_share(rounds[0].measure),
-    )  # else a confidence is no forecast of it
+    predictions = read_predictions(run)
+    is_forecast = facts.is_share(rounds[0].measure)  # whether the confidence is one of what the labels measure
     tables, edges = list[SliceTable](), np.empty(0)
     if known and run.spec.model.task == "classification":
         tables, edges = tables_of(run, rounds, known, predictions, level)
@@ -239,7 +237,7 @@ def gather(
         course=course_of(run, known, level),
         widths=width_course(run, level=level),
         tables=tables,
-        reliability=reliability_of(run, predictions, tables, edges) if predictions and shares else None,
+        reliability=reliability_of(run, predictions, tables, edges) if predictions and is_forecast else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=gallery,
         excluded=[documents.ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],

@@ -425,12 +425,7 @@ def generate_for(
         sources = find_sources(start.data, start.judge, clusters, regions, rng)
         vectors = [generate(sources, start.judge, clusters, regions, *one, rng) for one in wanted]
         for made in vectors:  # before anything is written
-            outside = int((~in_region(made, clusters, regions)).sum())
-            if outside:
-                raise DataError(
-                    f"{outside} of {len(made.label)} vectors do not lie in their region, since the features of a class "
-                    "differ by hardly more than they are rounded; give a larger --radius"
-                )
+            _refuse_outside(made, clusters, regions)
         sets = [_write(store, one, made, start.cut) for one, made in zip(wanted, vectors, strict=True)]
         document = Generation(
             run=run.uri,
@@ -450,6 +445,15 @@ def generate_for(
         )
     store.write(DOCUMENT, document.to_bytes())
     return document
+
+
+def _refuse_outside(made: Vectors, clusters: Clusters, regions: Regions) -> None:
+    outside = int((~in_region(made, clusters, regions)).sum())
+    if outside:
+        raise DataError(
+            f"{outside} of {len(made.label)} vectors do not lie in their region, since the features of a class "
+            "differ by hardly more than they are rounded; give a larger --radius"
+        )
 
 
 def why_not_cut(run: Run, source: Run | None) -> str | None:

@@ -119,16 +119,13 @@ def write_tasks(
         for order, id in enumerate(ids, start=1)
     }
     contents = {
-        f"{_folder_of(name)}{path.stem}-{number}{path.suffix}": data  # such as ann/manifest-2.csv
+        f"{_folder_of(name)}{file}": data
         for name, share in dealt.items()
-        for file, data in FORMATS[tool].write([tasks[id] for id in share], context).items()
-        for path in [PurePosixPath(file)]
+        for file, data in _files(tool, [tasks[id] for id in share], context, number).items()
     }
     refuse_other_files(store, contents, f"opacc labels import {quote(run.uri)}")
-    if way == "copies" and (others := copy_examples(files, uris.keys(), store, "images/")):
-        what, first = counted(len(others), "image"), min(others).removeprefix("images/")
-        remedy = "send only those of this one, or write each round to its own folder"
-        log.warning("%s/images has %s from another round or run, such as %s: %s", store.uri, what, first, remedy)
+    if way == "copies":
+        _copy_images(files, uris.keys(), store)
     return LabellingTasks(
         run=run.uri,
         round=number,
@@ -228,6 +225,21 @@ def _images(
         pictures = {id: thumbnail(files.picture(id, THUMBNAIL)) for id in files.in_pool_order(ids)}
         return {id: f"data:{item.kind};base64,{b64encode(item.data).decode()}" for id, item in pictures.items()}
     return {id: copies + files.name_of_copy(id) for id in ids}
+
+
+def _files(tool: FormatName, tasks: Sequence[Task], context: Context, number: int) -> dict[str, bytes]:
+    """Return the files of tasks in the form of a tool, by names that end in the round, such as manifest-2.csv."""
+    files = {PurePosixPath(name): data for name, data in FORMATS[tool].write(tasks, context).items()}
+    return {f"{path.stem}-{number}{path.suffix}": data for path, data in files.items()}
+
+
+def _copy_images(files: ExampleFiles, ids: Collection[str], store: Store) -> None:
+    """Copy the images of the round to ``images/``, and warn of others there."""
+    others = copy_examples(files, ids, store, "images/")
+    if others:
+        what, first = counted(len(others), "image"), min(others).removeprefix("images/")
+        remedy = "send only those of this one, or write each round to its own folder"
+        log.warning("%s/images has %s from another round or run, such as %s: %s", store.uri, what, first, remedy)
 
 
 def copy_examples(files: ExampleFiles, ids: Collection[str], store: Store, folder: str) -> set[str]:
