@@ -5,13 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from shlex import quote
 
-from scipy.stats import norm
-
 from opacc_ray.audit.goals import look_for_goal, read_target
 from opacc_ray.audit.status import command_of, step_of
 from opacc_ray.errors import DataError, LabelError, counted
 from opacc_ray.estimation.constants import BY_CHANCE
-from opacc_ray.estimation.intervals import clipped, level_of_each
+from opacc_ray.estimation.intervals import clipped, level_of_each, normal_quantile
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.metrics.metric import ACCURACY, FEWEST, parse_metric
 from opacc_ray.report import facts
@@ -341,7 +339,7 @@ def _part_text(by: str, name: str) -> str:
 
 def _frequent_confusions(report: RunReport, estimate: AccuracyEstimate) -> Iterator[documents.Finding]:
     wrong = [cell for cell in report.confusion or [] if cell.true != cell.predicted]
-    z = float(norm.ppf(0.5 + level_of_each(estimate.level, len(wrong)) / 2))
+    z = normal_quantile(level_of_each(estimate.level, len(wrong)))
     for cell in wrong:
         low, high = (cell.share + sign * z * cell.standard_error for sign in (-1, 1))
         if cell.labels >= FEWEST and low > 0:
