@@ -322,7 +322,6 @@ def test_uris_that_name_no_object(uri: str) -> None:
         split(uri)
 
 
-@pytest.mark.processes
 def open_twin(scheme: str, bucket: str, prefix: str, access: str | None) -> Store:
     """What a package of others registers: `twin://FOLDER` is a folder on this disk."""
     assert (scheme, access) == ("twin", None)
@@ -339,6 +338,7 @@ def test_a_package_of_others_adds_a_store(tmp_path: Path, monkeypatch: pytest.Mo
         open_store(f"other:/{tmp_path}")
 
 
+@pytest.mark.processes
 def test_folders_need_no_boto3(tmp_path: Path) -> None:
     script = (
         "import sys; from opacc_ray.lake.store_uris import open_store; store = open_store(sys.argv[1]);"
