@@ -93,17 +93,21 @@ def test_node_with_a_gpu_that_torch_cannot_use_is_one_sentence(
 
 
 def test_node_that_dies_is_our_sentence_and_not_rays_log(cluster: RayWithJobs, opacc: Opacc, tmp_path: Path) -> None:
+    processes = tmp_path / "processes"
+    processes.mkdir()
     with cluster.node() as node:
         [raylet] = [pid for pid in family(node.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "raylet"]
 
         def kill() -> None:
-            while len(shards(tmp_path)) < 2:
+            while len(list(processes.iterdir())) < 2:  # an actor of each node is in a batch
                 time.sleep(0.1)
             os.kill(raylet, signal.SIGKILL)
+            (processes / "on").touch()
 
         killer = threading.Thread(target=kill, daemon=True)
         killer.start()
-        done = opacc({"extract": {"batch_size": 1, "shard_size": 2, "actors": 2}})
+        model = {"function": "numpy_model:held", "arguments": {"folder": str(processes)}}
+        done = opacc({"model": model, "extract": {"batch_size": 1, "shard_size": 2, "actors": 2}})
         killer.join(1)
     assert done.returncode == 0, done.stderr
     json.loads(done.stdout)
