@@ -9,8 +9,9 @@ from opacc_ray.cli.command import RUN, Answer, command, on_run, out_option
 from opacc_ray.errors import SpecError, counted
 
 if TYPE_CHECKING:
-    from opacc_ray.extensions.characterize.characterization_documents import Characterization, Generation
+    from opacc_ray.extensions.characterize.characterization import Characterization
     from opacc_ray.extensions.characterize.classes import Regions
+    from opacc_ray.extensions.characterize.generation import Generation
     from opacc_ray.report.facts import Line
     from opacc_ray.runs.run import Run
 
@@ -139,7 +140,7 @@ def coverage_text(document: "Characterization") -> "list[Line]":
 @radius_option
 @boundary_option
 @click.option("--pictures", is_flag=True, help="Decode some vectors to pictures; the pool must hold images.")
-@seed_option("Seed of the draw and the decoder.")
+@seed_option("Seed of the draw.")
 @out_option(help="Folder of the files (default: generated/ in the run).")
 def generate(run: "Run", shares: tuple[str, ...], counts: tuple[int, ...], **options: Any) -> Answer:
     """Generate feature vectors and test the model's remaining layers on them."""
@@ -165,8 +166,8 @@ def _generated(document: "Generation") -> "list[Line]":
     rows = [(item.shares, str(item.count), percent(item.accuracy), percent(item.violations)) for item in document.sets]
     pictures = document.pictures
     decoder = pictures and (
-        f"error {pictures.error:.3f} (mean image {pictures.baseline:.3f}) after {pictures.epochs} epochs on "
-        f"{pictures.images} images; decoded vectors are {pictures.distance:.3f} from the nearest real image"
+        f"error {pictures.error:.3f} (mean image {pictures.baseline:.3f}) of {pictures.images} images; "
+        f"decoded vectors are {pictures.distance:.3f} from the nearest real image"
     )
     judge = document.head if document.layer is None else f"{document.head} after {document.layer}"
     return [

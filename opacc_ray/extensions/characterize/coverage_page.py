@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from opacc_ray.errors import counted
-from opacc_ray.extensions.characterize.characterization_documents import (
+from opacc_ray.extensions.characterize.characterization import (
     DOCUMENT,
     Characterization,
     ClassCoverage,

@@ -31,14 +31,16 @@ Legend: N examples, m neurons, C classes, n vectors, r, θ₁, θ₂ as in :mod:
 import io
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.special import softmax
 
+from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extensions.characterize.characterization_documents import GeneratedSet, Generation, Pictures
+from opacc_ray.extensions.characterize.characterization import Share
 from opacc_ray.extensions.characterize.classes import (
     Clusters,
     Grouped,
@@ -50,6 +52,7 @@ from opacc_ray.extensions.characterize.classes import (
     width_of,
 )
 from opacc_ray.extensions.characterize.data_sets import FEATURES, By, DataSet, class_list, open_reference
+from opacc_ray.extensions.characterize.vector_pictures import Pictures, draw_pictures
 from opacc_ray.lake.case_files import READERS, suffix_of
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.packages import has_package, require
@@ -348,7 +351,47 @@ def part_confidence(part: Pool, judge: Judge) -> Array:
     return np.concatenate(found)
 
 
+# -- for a run -----------------------------------------------------------------------------------------------------
+
 DOCUMENT = "generation.json"
+
+
+class GeneratedSet(Part):
+    """One set of feature vectors, and the predictions of the model for them."""
+
+    shares: str = Field(description="percent near centroids - percent near boundaries")
+    count: int = Field(ge=1, description="number of vectors")
+    accuracy: Share = Field(description="share predicted as their class, by a move that keeps the rules")
+    predicted: Share = Field(description="share predicted as their class")
+    violations: Share = Field(description="share whose move broke a property of classifiers")
+    near_centroid: Share | None = Field(description="accuracy of those near a centroid; null: there are none")
+    near_boundary: Share | None = Field(description="accuracy of those near a boundary; null: there are none")
+    file: str = Field(description="URI of the vectors, .npz")
+
+
+class Generation(Document):
+    """Guided test sets of feature vectors."""
+
+    remedy: ClassVar[str] = "make it again with `opacc generate`"
+
+    format: Literal["opacc-generation/1"] = format_field("opacc-generation/1")
+    run: str = Field(description="URI of the run whose model is tested")
+    source: str = Field(description="URI of the data set that vectors start from")
+    labels: Literal["label", "prediction"] = Field(description="how examples are assigned to classes")
+    sources: int = Field(ge=1, description="examples that vectors start from")
+    head: Literal["rest of the network", "last layer"] = Field(
+        description="what judges vectors: the model's own layers after the cut; or, from stored features alone, its "
+        "last layer, recovered from these"
+    )
+    layer: str | None = Field(default=None, description="layer whose output vectors replace; null: the stored one")
+    shape: list[int] | None = Field(default=None, description="shape of a vector as the layer's map")
+    agreement: Share = Field(description="share of examples for which it predicts what the run holds")
+    radius: float = Field(gt=0, le=1, description="r: near the centroid is within this share of the largest distance")
+    boundary: list[Share] = Field(min_length=2, max_length=2, description="[θ₁, θ₂]: confidence near a boundary")
+    seed: int = Field(ge=0, description="of the draw")
+    sets: list[GeneratedSet] = Field(description="the sets, in the requested order")
+    pictures: Pictures | None = Field(description="null if none were requested")
+    remarks: list[str] = Field(description="remarks on the sets")
 
 
 class Wanted(NamedTuple):
@@ -394,7 +437,7 @@ def generate_for(
     reference : another run of the same model, or a labelled case, that vectors start from; None: the pool of the run
     layer : name of the layer whose output is replaced by vectors; None: the hidden layer of the run
     regions : where they are to lie
-    seed : of the draw and the decoder
+    seed : of the draw
     pictures : whether some vectors are decoded to a contact sheet
     out : URI of a folder; None: ``generated/`` next to the estimate of the run
 
@@ -415,6 +458,8 @@ def generate_for(
     for option, value in (("--layer", layer), ("--pictures", pictures)):
         if why is not None and value:
             raise SpecError(f"{option} needs the model's own layers, and {run.uri} cannot be cut: {why}; remove it")
+    if pictures:
+        require("a picture of a vector", "PIL")
     names = class_list(run).names
     with ExitStack() as stack:
         if source is None or why is not None:
@@ -427,6 +472,10 @@ def generate_for(
         for made in vectors:  # before anything is written
             _refuse_outside(made, clusters, regions)
         sets = [_write(store, one, made, start.cut) for one, made in zip(wanted, vectors, strict=True)]
+        drawn = None
+        if pictures and start.cut:
+            pairs = [(made.hidden, made.label) for made in vectors]
+            drawn = draw_pictures(start.cut.maps, start.cut.arrays, pairs, store)
         document = Generation(
             run=run.uri,
             source=start.uri,
@@ -440,7 +489,7 @@ def generate_for(
             boundary=[regions.low, regions.high],
             seed=seed,
             sets=sets,
-            pictures=_pictures(start.cut, sets, vectors, names, store, seed) if pictures and start.cut else None,
+            pictures=drawn,
             remarks=[*start.remarks, *_remarks(start, sources, names)],
         )
     store.write(DOCUMENT, document.to_bytes())
@@ -494,22 +543,6 @@ def _stored(run: Run, reference: str | None, num_classes: int, seed: int, stack:
             "give a reference that the same model has seen"
         )
     return _Start(start.uri, data, head, "last layer", head.agreement, start.remarks_by(by))
-
-
-def _pictures(
-    part: "CutRun",
-    sets: Sequence[GeneratedSet],
-    vectors: Sequence[Vectors],
-    names: Sequence[str],
-    store: Store,
-    seed: int,
-) -> Pictures:
-    """Decode some vectors of each set, by a decoder that learned from the examples at the cut."""
-    require("a picture of a vector", "torch", "PIL")
-    from opacc_ray.extensions.characterize.vector_pictures import draw_pictures, learn_pictures  # imports torch
-
-    decoder, images = learn_pictures(part.maps, part.arrays, seed)
-    return draw_pictures(decoder, images, list(zip(sets, vectors, strict=True)), names, store, seed)
 
 
 def _write(store: Store, wanted: Wanted, made: Vectors, part: "CutRun | None") -> GeneratedSet:

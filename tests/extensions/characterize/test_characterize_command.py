@@ -9,7 +9,7 @@ from features_run import write_features
 
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
-from opacc_ray.extensions.characterize.characterization_documents import Characterization
+from opacc_ray.extensions.characterize.characterization import Characterization
 from opacc_ray.report.page import page
 from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
