@@ -60,7 +60,6 @@ methods:
   - lure                                                    # a method of others
 budgets: [100, 200]
 repetitions: 1000
-shuffle: [confidence]                                       # a control: nothing can be gained by it
 output: study
 ```
 

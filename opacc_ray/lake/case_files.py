@@ -109,14 +109,6 @@ class Table:
     def names(self) -> list[str]:
         return list(self._arrays)
 
-    def take(self, rows: NDArray[np.int64], size: int) -> "Table":
-        """Return the table of some of its ``size`` examples; columns of another length, such as traces, stay."""
-        arrays = {name: np.asarray(values) for name, values in self._arrays.items()}
-        return Table(
-            {name: values[rows] if len(values) == size else values for name, values in arrays.items() if values.ndim},
-            self._columns,
-        )
-
     def get(self, field: str) -> NDArray[Any] | None:
         names = (self._names[alias] for alias in ALIASES[field] if alias in self._names)
         name = self._columns.get(field, next(names, None))

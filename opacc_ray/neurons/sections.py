@@ -27,6 +27,9 @@ from opacc_ray.pool import Pool
 MAX_SECTIONS = 255
 """Codes fit uint8."""
 
+SECTIONS = 20
+"""K of a divergence that no method has parameters for."""
+
 FLOOR = 1e-15
 """The share of an empty section in :func:`relative_entropy`."""
 
@@ -88,6 +91,14 @@ class Histogram(NamedTuple):
     def share(self) -> NDArray[np.float64]:
         """P_S (m, K): every row sums to 1."""
         return self.counts / self.counts.sum(axis=1, keepdims=True)
+
+    def divergence(self, values: NDArray[np.float32]) -> float:
+        """Return KL(P_S || P_T) of some examples, of one layer, by their values (n, m)."""
+        [sections] = self.sections
+        num = self.counts.shape[1]
+        return relative_entropy(
+            self.share, np.stack([np.bincount(neuron, minlength=num) for neuron in sections.codes(values).T])
+        )
 
 
 def check_sections(num: int) -> None:
@@ -209,6 +220,16 @@ def equal_count(view: View, layer: str, num: int) -> EqualCount:
     if not varies:
         raise DataError(f"every neuron of {layer} is constant over the pool, so no sections can be cut")
     return EqualCount(layer, np.stack(starts), num)
+
+
+def histogram(view: View, layer: str) -> Histogram:
+    """Return DeepReduce's sections of a layer, with the pool's counts; raises DataError as :func:`equal_count`."""
+    sections = equal_count(view, layer, SECTIONS)
+    return Histogram((sections,), view.total(part_counts, sections))
+
+
+def part_values(part: Pool, rows: NDArray[np.int64], layer: str) -> NDArray[np.float32]:
+    return values_of(part, layer)[rows]
 
 
 def part_width(part: Pool, layer: str) -> int:

@@ -440,5 +440,7 @@ class _Subset:
 def part_cut(part: Pool, rows: NDArray[np.int64]) -> Pool:
     """Return some rows of a part as a pool."""
     there = {name: getattr(part, name)[rows] for name in FEATURES if getattr(part, name) is not None}
+    slices = {name: Slicing(own.names, own.codes[rows]) for name, own in part.slices.items()}
     judges = {name: values[rows] for name, values in part.judges.items()}
-    return Pool(ids=None if there else [str(row) for row in rows], judges=judges, **there)  # ids stay with the parts
+    ids = None if there else [str(row) for row in rows]  # those of the pool stay with the parts
+    return Pool(ids, slices=slices, judges=judges, **there)

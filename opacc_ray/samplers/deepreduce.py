@@ -163,12 +163,6 @@ def _why(kl: float, num_unmet: int, num_requirements: int) -> str:
     )
 
 
-def divergence(share: NDArray[np.float64], codes: NDArray[np.uint8]) -> float:
-    """Return KL(P_S || P_T) of some examples by their sections (n, m); share: P_S (m, K)."""
-    counts = np.stack([np.bincount(neuron, minlength=share.shape[1]) for neuron in codes.T])
-    return relative_entropy(share, counts)
-
-
 def _start(view: View, task: Task) -> State:
     """Cut the sections, rank the requirements, and count the labelled examples."""
     parameters, previous = task.parameters, task.previous.chosen

@@ -7,8 +7,8 @@ Columns are those of :mod:`opacc_ray.lake.case_files`. The first of these that e
     label                 class: outcome = (prediction == label); both are numbers, or both are names
     target                value: squared_error = (prediction - target)²
 
-Shuffled features are put in a random order, always the same one. Any column that says nothing of the truth can name
-slices. Workers get the URI of the file with a digest, and each reads it once.
+Any column that says nothing of the truth can name slices. Workers get the URI of the file with a digest, and each reads
+it once.
 """
 
 import io
@@ -39,7 +39,7 @@ from opacc_ray.lake.case_files import (
 )
 from opacc_ray.lake.store_uris import absolute, open_store, write_object
 from opacc_ray.neurons.criteria import Criterion
-from opacc_ray.parts.view import View, view_of
+from opacc_ray.parts.view import View, subset, view_of
 from opacc_ray.pool import FEATURES, Pool
 from opacc_ray.report.facts import changed_texts, number, percent
 from opacc_ray.runs import feature_store
@@ -59,7 +59,6 @@ class Source:
     columns: tuple[tuple[str, str], ...] = ()  # (field, column) as given by the user
     error_scale: float | None = None
     digest: str | None = None  # sha256 of the file
-    shuffle: tuple[str, ...] = ()  # features to put in random order
     slices: tuple[str, ...] = ()  # columns that name slices
     coverage: str | None = None  # criterion to compute from the layers, where no column has it
     subpool: tuple[int, int] | None = None  # size and number of a pool drawn from the case; None: all of it
@@ -81,7 +80,6 @@ def find_cases(
     specs: Sequence[CaseSpec],
     columns: Mapping[str, str] = MappingProxyType({}),
     error_scale: float | None = None,
-    shuffle: Sequence[str] = (),
     slices: Sequence[str] = (),
     coverage: str | None = None,
     subpools: Subpools | None = None,
@@ -104,7 +102,7 @@ def find_cases(
         for uri in uris:
             name = spec.name_of(uri, is_alone=len(uris) == 1)
             mapped, criterion = tuple(sorted(mapping.items())), spec.coverage or coverage
-            whole = Source(name, uri, mapped, scale, None, tuple(shuffle), tuple(slices), criterion)
+            whole = Source(name, uri, mapped, scale, None, tuple(slices), criterion)
             found += (
                 [whole]
                 if subpools is None
@@ -127,11 +125,8 @@ def read_case(source: Source) -> Case:
         if source.digest not in (None, digest):
             raise DataError("it has changed since the study began; start it again")
         outcome, rule = _outcome(table, source.error_scale)
-        if source.subpool is not None:
-            table, outcome = _drawn(table, outcome, *source.subpool)
         truth, classes = _classes(table)
         pool = pool_of(table, slices={name: table.slice_column(name) for name in source.slices})
-        pool = _shuffled(pool, source.shuffle) if source.shuffle else pool
         if source.coverage is not None and pool.coverage is None:
             pool = _covered(pool, source.coverage)
         if len(outcome) != pool.size:
@@ -139,25 +134,18 @@ def read_case(source: Source) -> Case:
     except DataError as error:
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
     known = truth is not None and np.array_equal(outcome, pool.prediction == truth)
-    return Case(replace(source, digest=digest), view_of(pool), outcome, rule, truth if known else None, classes)
+    case = Case(replace(source, digest=digest), view_of(pool), outcome, rule, truth if known else None, classes)
+    return case if source.subpool is None else _drawn(case, *source.subpool)
 
 
-def _drawn(table: Table, outcome: NDArray[np.float64], size: int, number: int) -> tuple[Table, NDArray[np.float64]]:
-    """Return a pool of ``size`` random examples, the same ones for the same number."""
-    if size >= len(outcome):
-        raise DataError(f"subpools of {size} examples: it holds {len(outcome)}; give a smaller size")
-    rows = np.sort(np.random.default_rng((size, number)).choice(len(outcome), size, replace=False))
-    return table.take(rows, len(outcome)), outcome[rows]
-
-
-def _shuffled(pool: Pool, names: Sequence[str]) -> Pool:
-    """Return the pool with some features in a random order."""
-    pool = pool.share()
-    for seed, name in enumerate(names):
-        if name not in FEATURES or getattr(pool, name) is None:
-            raise DataError(f"shuffle: it has no feature {name}; give one that it has")
-        setattr(pool, name, getattr(pool, name)[np.random.default_rng(seed).permutation(pool.size)])
-    return pool
+def _drawn(case: Case, size: int, number: int) -> Case:
+    """Return a pool of ``size`` random examples of a case, the same ones for the same number."""
+    if size >= case.view.size:
+        place = f"case {case.source.name} ({case.source.uri})"
+        raise DataError(f"{place}: subpools of {size} examples: it holds {case.view.size}; give a smaller size")
+    rows = np.sort(np.random.default_rng((size, number)).choice(case.view.size, size, replace=False))
+    truth = None if case.truth is None else case.truth[rows]
+    return case._replace(view=subset(case.view, rows), outcome=case.outcome[rows], truth=truth)
 
 
 def _covered(pool: Pool, criterion: str) -> Pool:

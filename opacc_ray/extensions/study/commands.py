@@ -19,7 +19,6 @@ from opacc_ray.cli.command import LEVEL, Answer, command
 @click.option("--seed", type=int, help="Seed (default: 0).")
 @click.option("--level", type=LEVEL, help="Confidence level of the intervals (default: 0.95).")
 @click.option("--error-scale", type=float, help="Scale of a regression: score = 1 - (error / scale)².")
-@click.option("--shuffle", metavar="FEATURE", multiple=True, help="Feature to shuffle, as a control; repeatable.")
 @click.option(
     "--model", "models", metavar="SPEC.yaml", multiple=True, help="Spec of an audit: CASEs are .npz with x and label."
 )

@@ -5,7 +5,6 @@
     table.md                        the results as tables
     figures/errors.svg              error of each case against the number of labels
     figures/failures.svg            failures found, likewise
-    figures/CASE-failures.svg       failures by auxiliary variable, for papers that show them
 
 A block's key depends on everything that decides its content, including the code of the package. So an interrupted study
 resumes, and one with more methods, budgets or repetitions runs only what is new. After a change of the code everything
@@ -25,7 +24,7 @@ import json
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain
@@ -45,9 +44,9 @@ from opacc_ray.extensions.study.measures import (
     measure_slices,
     write_table,
 )
-from opacc_ray.extensions.study.papers import CURVES, find_paper, report_paper
+from opacc_ray.extensions.study.papers import find_paper, report_paper
 from opacc_ray.extensions.study.peers import PEERS, kind_of
-from opacc_ray.extensions.study.study_figures import draw_curves, draw_study
+from opacc_ray.extensions.study.study_figures import draw_study
 from opacc_ray.extensions.study.study_spec import CaseSpec, MethodSpec, StudySpec
 from opacc_ray.extract.inference import run_here
 from opacc_ray.lake.case_files import stem_of
@@ -110,7 +109,7 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
     made = list(prepared(spec.cases, spec.models, spec.drifts, spec.seed, store))
     facts: dict[cases.Source, CaseFacts] = {}
     truths: dict[cases.Source, dict[str, trials.Truth]] = {}
-    found = cases.find_cases(made, spec.columns, spec.error_scale, spec.shuffle, slices, spec.coverage, spec.subpools)
+    found = cases.find_cases(made, spec.columns, spec.error_scale, slices, spec.coverage, spec.subpools)
     for case in map(cases.read_case, found):
         truths[case.source] = _truths_of(case, spec, target)
         facts[case.source] = _facts_of(case, spec, target, truths[case.source])
@@ -144,21 +143,21 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
         cells=measured,
         not_possible=impossible,
     )
-    _write(store, results, facts)
+    _write(store, results)
     return results
 
 
 def _truths_of(case: cases.Case, spec: StudySpec, target: trials.Target) -> dict[str, trials.Truth]:
     """Return the true numbers of a case by slice; raises DataError or SpecError if it cannot be studied."""
-    name, truth = case.source.name, trials.truth_of(case.outcome)
-    if not truth.variance:
-        raise DataError(f"case {name}: every outcome is {truth.value:g}, so methods cannot differ; leave the case out")
+    name, size = case.source.name, case.view.size
+    if not np.ptp(case.outcome):
+        raise DataError(f"case {name}: every outcome is {case.outcome[0]:g}, so methods cannot differ; leave it out")
     most = max(
         [*spec.budgets, *(method.budget for method in spec.methods if isinstance(method.budget, int))], default=0
     )
-    if most >= truth.size:
+    if most >= size:
         raise SpecError(
-            f"budget={most}: case {name} holds {truth.size} examples; "
+            f"budget={most}: case {name} holds {size} examples; "
             "give a smaller budget, because nothing is left to estimate once all are labelled"
         )
     truths = trials.truths_of(case, target)
@@ -171,7 +170,7 @@ def _facts_of(
     case: cases.Case, spec: StudySpec, target: trials.Target, truths: Mapping[str, trials.Truth]
 ) -> CaseFacts:
     """Describe a case; raises DataError if its features cannot be read."""
-    source, size = case.source, len(case.outcome)
+    source = case.source
     variance = sum(truth.variance for truth in truths.values()) / len(truths)
     try:
         bound = least_variance(case.view, case.outcome, spec.budgets) if target.is_accuracy else {}
@@ -182,7 +181,7 @@ def _facts_of(
         drawn_from=source.drawn_from,
         uri=source.uri,
         sha256=source.digest,
-        size=size,
+        size=case.view.size,
         accuracy=float(case.outcome.mean()),
         variance=variance,
         number=str(target),
@@ -190,8 +189,7 @@ def _facts_of(
         outcome=case.outcome_rule,
         binary=is_binary(case.outcome),
         features=sorted(case.view.fields),
-        shuffled=list(source.shuffle),
-        bound={str(n): least / trials.srs_deviation(size, variance, n) ** 2 for n, least in bound.items()},
+        bound={str(n): least / truths[trials.ALL].deviation(n) ** 2 for n, least in bound.items()},
     )
 
 
@@ -265,14 +263,10 @@ def _run(missing: Sequence[trials.Block], workers: int | None) -> Iterator[tuple
         yield from tasks.map_tasks(trials.run_block, sorted(missing, key=lambda block: block.start > 0), workers)
 
 
-def _write(store: Store, results: StudyResults, sources: Iterable[cases.Source]) -> None:
+def _write(store: Store, results: StudyResults) -> None:
     store.write("table.md", (report_paper(results) + write_table(results)).encode())
     for name, drawing in draw_study(results).items() if results.spec.budgets else ():
         store.write(f"figures/{name}.svg", drawing)
-    for source in sources if results.spec.paper == CURVES else []:
-        drawn = draw_curves(cases.read_case(source))
-        if drawn is not None:
-            store.write(f"figures/{source.name}-failures.svg", drawn)
     store.write("results.json", results.to_bytes())
 
 

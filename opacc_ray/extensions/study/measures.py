@@ -25,7 +25,7 @@ from opacc_ray.designs.inclusion_probability import inclusion_probabilities
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.estimation.intervals import normal_quantile, wilson
 from opacc_ray.extensions.study.study_spec import StudySpec
-from opacc_ray.extensions.study.trials import Trial, Truth, srs_deviation
+from opacc_ray.extensions.study.trials import Trial, Truth
 from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
@@ -69,9 +69,9 @@ def measure(trials: Sequence[Trial], truth: Truth) -> dict[str, Any]:
     """Return the measures of a cell; None where they need several repetitions or a random method."""
     R = len(trials)
     value = np.array([trial.value for trial in trials])  # (R,)
-    error = value - truth.value
+    error, failures = value - truth.value, np.array([trial.failures for trial in trials])
     draws = float(np.mean([trial.draws for trial in trials]))
-    deviation = srs_deviation(truth.size, truth.variance, draws) or math.nan
+    deviation = truth.deviation(draws) or math.nan
     mse = float((error**2).mean())
     varies = R > 1 and float(np.ptp(value)) > 0
     log_error = float((error**2).std(ddof=1)) / mse / math.sqrt(R) if varies else 0.0  # of E
@@ -93,10 +93,8 @@ def measure(trials: Sequence[Trial], truth: Truth) -> dict[str, Any]:
         "design_based": all(trial.design_based for trial in trials),
         "draws": draws,
         "labels": float(np.mean([trial.labels for trial in trials])),
-        "failures": float(np.mean([trial.failures for trial in trials])) if truth.binary else None,
-        "failures_deviation": float(np.std([trial.failures for trial in trials], ddof=1))
-        if truth.binary and R > 1
-        else None,
+        "failures": float(failures.mean()) if truth.binary else None,
+        "failures_deviation": float(failures.std(ddof=1)) if truth.binary and R > 1 else None,
         "error": float(np.abs(error).mean()),
         "kl": None if trials[0].kl is None else float(np.mean([trial.kl for trial in trials])),
         "milliseconds": 1000 * float(np.median([trial.seconds for trial in trials])),
@@ -143,7 +141,6 @@ class CaseFacts(Part):
     outcome: str = Field(description="how outcomes were made")
     binary: bool = Field(description="whether every outcome is 0 or 1; else they are scores")
     features: list[str] = Field(description="features that the case has")
-    shuffled: list[str] = Field(description="features that were put in random order, as a control")
     bound: dict[str, float] = Field(
         description="budget -> least E of an unbiased method that sees what neyman sees; empty for scores"
     )
@@ -243,12 +240,11 @@ def write_table(results: StudyResults) -> str:
 
 
 def describe_case(case: CaseFacts) -> str:
-    """Describe the size and accuracy of a case, and whether it is a control, for table and figure."""
+    """Describe the size and accuracy of a case, for table and figure."""
     kind = case.number if case.binary or case.number != "accuracy" else "mean score"
-    mixed = f"; {' and '.join(case.shuffled)} in random order" if case.shuffled else ""
     truth = list(case.truth.values())
     value = f"{truth[0]:.4f}" if len(truth) == 1 else f"{min(truth):.4f} to {max(truth):.4f} in {len(truth)} slices"
-    return f"{case.size:,} examples, {kind} {value}{mixed}"
+    return f"{case.size:,} examples, {kind} {value}"
 
 
 def _comparison(results: StudyResults, cases: Sequence[CaseFacts], budget: int) -> str:

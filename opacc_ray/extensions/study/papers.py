@@ -217,9 +217,6 @@ PAPERS = {
 }
 """By name."""
 
-CURVES = "deepest"
-"""The paper that shows failures by auxiliary variable."""
-
 
 def find_paper(name: str | None) -> Paper | None:
     """Return a paper by name; None if no name is given, SpecError if it is unknown."""

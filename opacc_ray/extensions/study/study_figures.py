@@ -4,34 +4,18 @@
 figures 3, 4 and 7 of the CES paper and figure 4 of the DeepEST paper. Both axes of the errors are logarithmic, so that
 SRS is nearly a straight line. One legend names the methods, that with the least mean E first. The first eight have the
 colours of M. Okabe and K. Ito, which differ for any colour vision; the others are grey.
-
-The failures of a case by its auxiliary variables are drawn as DeepEST's Figs 5 to 7:
-
-    P(failure | v) = 1 / (1 + exp(-(a + b · v)))
-
-a and b are fitted to all examples by maximum likelihood. Dots are the shares of failures in ten groups of equally many
-examples; where the curve misses them, the variable is no logistic predictor. Values above the 99.5 % quantile are
-fitted but not drawn, because surprise has a long tail.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
-from scipy.special import expit
 
-from opacc_ray.extensions.study.cases import Case
 from opacc_ray.extensions.study.measures import CellMeasures, StudyResults, describe_case
-from opacc_ray.extensions.study.peers import fit_logistic
 from opacc_ray.svg import Scale, alone, decimals, dot, figure, line, path, shortened_to, text, ticks
 
-Array = NDArray[np.float64]
 Points = Sequence[tuple[float, float]]
-
-VARIABLES = {"confidence": "confidence", "dsa": "DSA", "lsa": "LSA"}
 
 COLOURS = ("#0072B2", "#B24E00", "#007A59", "#A8487D", "#1F77AC", "#946600", "#7A5F1B", "#6A3D9A")
 """Colours of methods by rank, dark enough for their names; the others are grey."""
@@ -41,9 +25,6 @@ PLOT, LEFT, TOP, BOTTOM, HEIGHT, HEAD, LINE = 220.0, 48.0, 44.0, 40.0, 300.0, 32
 
 MOST_COLUMNS, CHARACTER, MOST_CHARACTERS = 3, 6.4, 40
 """Panels of a row, pixels of a character, and characters of a name."""
-
-GROUPS = 10
-"""Dots of a curve."""
 
 STYLE = (
     "text{font:12px sans-serif;fill:#333}.title{font-size:14px;font-weight:bold}.case{font-weight:bold}"
@@ -177,43 +158,3 @@ def _log_ticks(low: float, high: float) -> list[float]:
     first = max(place for place, n in enumerate(numbers) if n <= low)
     last = min(place for place, n in enumerate(numbers) if n >= high)
     return numbers[first : max(last, first + 1) + 1]
-
-
-# -- failures by an auxiliary variable -----------------------------------------------------------------------------
-
-
-def logistic_curve(values: Array, failed: Array) -> tuple[float, float]:
-    """Return (a, b) of the logistic curve of failures (N,) in {0, 1} on values (N,).
-
-    A weak ridge on the standardised slope keeps the fit finite where the variable separates all failures.
-    """
-    centre, spread = float(values.mean()), float(values.std()) or 1.0
-    x = np.column_stack([np.ones(len(values)), (values - centre) / spread])  # (N, 2)
-    level, slope = fit_logistic(x, failed, np.zeros(2), np.array([0.0, 1e-3])).tolist()
-    return level - slope / spread * centre, slope / spread
-
-
-def draw_curves(case: Case) -> bytes | None:
-    """Return the figure of a case as a file of SVG; None if it has none of the variables, or scores."""
-    failed = 1 - case.outcome
-    names = [name for name in VARIABLES if name in case.view.fields]
-    if not names or not np.isin(failed, (0, 1)).all():
-        return None
-    panels = [_curve(case.view.column(name).astype(np.float64), failed, VARIABLES[name]) for name in names]
-    title = f"{case.source.name}: share of failures by auxiliary variable"
-    return _laid_out(title, "logistic curves and shares in ten groups", panels, {})
-
-
-def _curve(values: Array, failed: Array, name: str) -> list[Markup]:
-    """Return the panel of a variable, from its values and the failures (N,)."""
-    a, b = logistic_curve(values, failed)
-    low, high = float(values.min()), float(np.quantile(values, 0.995))
-    marks = ticks(low, high, 5)
-    x, y = Scale(marks[0], marks[-1], 0, PLOT), Scale(0, 1, HEIGHT - BOTTOM, TOP)
-    along = [(x(mark), f"{mark:,.{decimals(marks)}f}") for mark in marks[::2]]
-    grid = np.linspace(low, high, 80)
-    points = [(x(v), y(p)) for v, p in zip(grid.tolist(), expit(a + b * grid).tolist(), strict=True)]
-    groups = np.array_split(np.argsort(values, kind="stable"), GROUPS)
-    shares = [(float(values[group].mean()), float(failed[group].mean())) for group in groups if len(group)]
-    frame = _frame(name, "", name, along, [(y(p), f"{p:g}") for p in (0, 0.25, 0.5, 0.75, 1)])
-    return [*frame, path(points, "m0"), *(dot(x(v), y(p), 3.5, "m1") for v, p in shares if v <= high)]

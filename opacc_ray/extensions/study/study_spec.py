@@ -14,7 +14,20 @@ from itertools import accumulate
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
 from opacc_ray.errors import SpecError
 from opacc_ray.extensions.study.f_measures import weight_of
@@ -27,6 +40,18 @@ from opacc_ray.samplers.base import MethodParameters
 
 ITSELF, AS = "itself", "as "
 """Budgets of a method that stops by itself, and of one that takes as many labels as another chose."""
+
+
+def _else(message: str) -> WrapValidator:
+    """Return a validator that states ``message`` for what does not fit."""
+
+    def validate(value: Any, fit: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return fit(value)
+        except ValidationError:
+            raise ValueError(message) from None
+
+    return WrapValidator(validate)
 
 
 def _checked_criterion(text: str) -> str:
@@ -91,11 +116,15 @@ class MethodSpec(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     method: str = Field(description="one of `opacc methods`, or of the methods of others")
-    rounds: int | list[int | float] = Field(
-        default=1, description="number of rounds, which grow as 1, 2, 3, …; or a list of their shares"
-    )
+    rounds: Annotated[
+        PositiveInt | Annotated[list[PositiveFloat], Field(min_length=1)],
+        _else("give a number of rounds, or a list of their shares such as [1, 1, 2]"),
+    ] = Field(default=1, description="number of rounds, which grow as 1, 2, 3, …; or a list of their shares")
     repetitions: int | None = Field(default=None, ge=1, description="default: those of the study")
-    budget: int | str | None = Field(
+    budget: Annotated[
+        PositiveInt | Annotated[str, Field(pattern=rf"^({ITSELF}|{AS}\s*\S.*)$")] | None,
+        _else(f"give a number of labels, `{ITSELF}`, or `as LABEL` with the label of another method"),
+    ] = Field(
         default=None,
         description="number of labels; `itself`: by the method's own stopping rule; `as LABEL`: as many as the method "
         "with that label chose on the case; default: the budgets of the study",
@@ -149,24 +178,6 @@ class MethodSpec(BaseModel):
             )
         return list(sizes)
 
-    @field_validator("rounds", mode="before")
-    @classmethod
-    def _are_shares(cls, value: Any) -> Any:
-        number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        listed = isinstance(value, list) and value and all(isinstance(x, int | float) and x > 0 for x in value)
-        if not number and not listed:
-            raise ValueError("give a number of rounds, or a list of their shares such as [1, 1, 2]")
-        return value
-
-    @field_validator("budget")
-    @classmethod
-    def _is_a_budget(cls, value: int | str | None) -> int | str | None:
-        if isinstance(value, int) and value < 1:
-            raise ValueError("give a number of labels, at least 1")
-        if isinstance(value, str) and value != ITSELF and not (value.startswith(AS) and value[len(AS) :].strip()):
-            raise ValueError(f"give a number of labels, `{ITSELF}`, or `as LABEL` with the label of another method")
-        return value
-
     @model_validator(mode="after")
     def _fits_the_method(self) -> "MethodSpec":
         if self.budget == ITSELF and (self.method in PEERS or len(self.shares) > 1 or not self._parsed().stops_itself):
@@ -199,9 +210,11 @@ class StudySpec(BaseModel):
         min_length=1,
         description="what is compared: lines such as neyman:rounds=4, or mappings with the keys of a method",
     )
-    budgets: list[int] = Field(
-        default=[], description="numbers of labels, each tried with every method that has no budget of its own"
-    )
+    budgets: Annotated[
+        list[PositiveInt],
+        AfterValidator(lambda value: sorted(set(value))),
+        _else("give numbers of labels, at least 1 each"),
+    ] = Field(default=[], description="numbers of labels, each tried with every method that has no budget of its own")
     paper: str | None = Field(default=None, description="experiments of a paper to report, as of `opacc study --as`")
     divergence: bool = Field(
         default=False, description="also measure the KL divergence of the output layer between pool and chosen examples"
@@ -241,9 +254,6 @@ class StudySpec(BaseModel):
     error_scale: float | None = Field(
         default=None, gt=0, description="regression: score = 1 - (error / scale)²; default: the case's largest error"
     )
-    shuffle: list[str] = Field(
-        default=[], description="features to put in random order: a control, of which no method can gain"
-    )
     output: str = Field(default="study", description="folder or prefix of the results")
     workers: int | None = Field(default=None, ge=1, description="tasks at a time; default: the cluster's CPUs")
 
@@ -256,13 +266,10 @@ class StudySpec(BaseModel):
 
     @field_validator("methods")
     @classmethod
-    def _differ(cls, value: list[MethodSpec]) -> list[MethodSpec]:
+    def _have_names(cls, value: list[MethodSpec]) -> list[MethodSpec]:
         for place, method in enumerate(value):
-            for other in value[:place]:
-                if (method.design, method.budget) == (other.design, other.budget):
-                    raise ValueError(f"{other.name!r} and {method.name!r} have the same draws; remove one of them")
-                if method.name == other.name:
-                    raise ValueError(f"two methods are called {method.name!r}; give one of them another label")
+            if method.name in [other.name for other in value[:place]]:
+                raise ValueError(f"two methods are called {method.name!r}; remove one, or give it another label")
         return value
 
     @field_validator("metric")
@@ -287,13 +294,6 @@ class StudySpec(BaseModel):
                     f"{method.leader!r}{near}"
                 )
         return self
-
-    @field_validator("budgets")
-    @classmethod
-    def _are_numbers_of_labels(cls, value: list[int]) -> list[int]:
-        if min(value, default=1) < 1:
-            raise ValueError("give numbers of labels, at least 1 each")
-        return sorted(set(value))
 
 
 def parse_method(text: str) -> dict[str, Any]:

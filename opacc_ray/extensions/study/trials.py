@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.estimation.estimate import KnownPool, estimate_outcomes, numbers_of
 from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.sample import join
@@ -37,21 +37,18 @@ from opacc_ray.extensions.study import f_measures
 from opacc_ray.extensions.study.cases import Case, Source, read_case
 from opacc_ray.extensions.study.peers import PEERS, Question
 from opacc_ray.extensions.study.study_spec import ITSELF, MethodSpec
-from opacc_ray.metrics.metric import ACCURACY, AVERAGES, Function, Metric, Parts, parse_metric
-from opacc_ray.neurons.sections import EqualCount, Histogram, equal_count, part_codes, part_counts
-from opacc_ray.samplers import deepreduce, parse_parameters
+from opacc_ray.metrics.metric import ACCURACY, AVERAGES, Metric, Parts, find_place, parse_metric, slopes
+from opacc_ray.neurons.sections import histogram, part_values
+from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.select import select
 from opacc_ray.selection import Outcome, Selection, is_binary
-from opacc_ray.slices import CROSSING, Slicing
+from opacc_ray.slices import Slicing
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 ALL = ""
 """Name of the whole pool among slices."""
-
-_STEP = 1e-4
-"""Of a derivative, in examples."""
 
 
 class Target(NamedTuple):
@@ -81,22 +78,13 @@ class Truth(NamedTuple):
     variance: float  # S² of u
     binary: bool  # whether the case's outcomes are 0 or 1
 
-
-def srs_deviation(size: int, variance: float, n: float) -> float:
-    """Return s, the standard deviation of the estimate by a simple random sample without replacement."""
-    return math.sqrt(variance * (1 / n - 1 / size))
-
-
-def truth_of(outcome: Outcome) -> Truth:
-    """Return the accuracy of outcomes (N,)."""
-    variance = float(outcome.var(ddof=1)) if len(outcome) > 1 else 0.0
-    return Truth(len(outcome), float(outcome.mean()), variance, is_binary(outcome))
+    def deviation(self, n: float) -> float:
+        """Return s, the standard deviation of the estimate by a simple random sample without replacement."""
+        return math.sqrt(self.variance * (1 / n - 1 / self.size))
 
 
 def truths_of(case: Case, target: Target) -> dict[str, Truth]:
     """Return the true numbers of a case by slice; raises DataError if it has no such number."""
-    if target.is_accuracy:
-        return {ALL: truth_of(case.outcome)}
     slicing, size, truths = slices_of(case, target), case.view.size, {}
     for number, name in enumerate(slicing.names):
         value, effect = _metric(case, target.metric, slicing.codes == number)
@@ -113,8 +101,8 @@ def slices_of(case: Case, target: Target) -> Slicing:
     return case.view.once("study slices", by, lambda: case.view.slicing(by))
 
 
-def class_of(case: Case, metric: Metric) -> int:
-    """Return the class of a metric, 0 .. C - 1: with two classes the second by default.
+def classes_of(case: Case, metric: Metric) -> list[int]:
+    """Return the classes of a metric, 0 .. C - 1: all for an average, and of two the second by default.
 
     Raises
     ------
@@ -123,12 +111,10 @@ def class_of(case: Case, metric: Metric) -> int:
     """
     if case.truth is None:
         raise DataError(f"case {case.source.name}: {metric} needs true classes; give label next to prediction")
-    if metric.positive is None and len(case.classes) == 2:
-        return 1
-    if metric.positive not in case.classes:
-        shown = ", ".join(case.classes[:10])
-        raise DataError(f"case {case.source.name}: {metric} names none of its classes ({shown}); write METRIC@CLASS")
-    return case.classes.index(metric.positive)
+    try:
+        return [*range(len(case.classes))] if metric.name in AVERAGES else [find_place(metric, case.classes)]
+    except SpecError as error:
+        raise DataError(f"case {case.source.name}: {error}") from None
 
 
 def _metric(case: Case, metric: Metric, inside: NDArray[np.bool_]) -> tuple[float, Array]:
@@ -136,27 +122,15 @@ def _metric(case: Case, metric: Metric, inside: NDArray[np.bool_]) -> tuple[floa
     if metric.name == ACCURACY:
         outcome = case.outcome[inside]
         return float(outcome.mean()), (outcome - outcome.mean()) / len(outcome)
-    averaged = metric.name in AVERAGES
-    classes = [class_of(case, Metric(metric.name, name)) for name in case.classes] if averaged else []
-    classes = classes or [class_of(case, metric)]
+    classes = np.array(classes_of(case, metric))  # (k,)
     assert case.truth is not None
-    truth, predicted = case.truth[inside], predicted_of(case)[inside]
-    present = [c for c in classes if not averaged or (truth == c).any() or (predicted == c).any()]
-    values, effects = zip(*(_of_class(metric.function, truth == c, predicted == c) for c in present), strict=True)
-    return float(np.mean(values)), np.mean(effects, axis=0)
-
-
-def _of_class(g: Function, truth: NDArray[np.bool_], predicted: NDArray[np.bool_]) -> tuple[float, Array]:
-    """Return g, and u/N of each example, for one class against the rest, both (M,)."""
-    size = Parts(int(predicted.sum()), int((~predicted).sum()))
-    hit, missed = truth & predicted, truth & ~predicted
-    tp, fn = float(hit.sum()), float(missed.sum())
-    by_tp, by_fn = (
-        float(g(tp + a, fn + b, size) - g(tp - a, fn - b, size)) / (2 * _STEP) for a, b in ((_STEP, 0.0), (0.0, _STEP))
-    )
-    inside = hit - tp / max(size.inside, 1)
-    outside = missed - fn / max(size.outside, 1)
-    return float(g(tp, fn, size)), np.where(predicted, by_tp * inside, by_fn * outside)
+    is_predicted, is_true = (codes[inside, None] == classes for codes in (predicted_of(case), case.truth))  # (M, k)
+    hit, missed = is_true & is_predicted, is_true & ~is_predicted
+    size = Parts(is_predicted.sum(axis=0), (~is_predicted).sum(axis=0))
+    value, by_tp, by_fn = slopes(metric, hit.sum(axis=0), missed.sum(axis=0), size)
+    within = by_tp * (hit - hit.sum(axis=0) / np.maximum(size.inside, 1))
+    outside = by_fn * (missed - missed.sum(axis=0) / np.maximum(size.outside, 1))
+    return value, np.where(is_predicted, within, outside).sum(axis=1)
 
 
 def predicted_of(case: Case) -> Codes:
@@ -177,7 +151,7 @@ def serving(method: str, parameters: Mapping[str, Any], case: Case, target: Targ
         return dict(parameters)
     metric = target.metric
     one_class = metric.name not in (ACCURACY, *AVERAGES)
-    number = f"{metric.name}@{class_of(case, metric)}" if one_class else metric.name
+    number = f"{metric.name}@{classes_of(case, metric)[0]}" if one_class else metric.name
     return dict(parameters) | {"serve": [number if target.by is None else target.by]}
 
 
@@ -201,8 +175,6 @@ def estimates(
         return numbers.by(target.metric, target.by, level)
     return {ALL: numbers.estimate(target.metric, level)}
 
-
-SECTIONS = 20  # of each neuron of the output layer, for its divergence
 
 BLOCK_SIZE = 100  # repetitions per block: the unit of parallel work and of resume
 
@@ -242,7 +214,7 @@ class Cell(NamedTuple):
     def key(self) -> str:
         """Digest of what decides a repetition: the code, the content of the case, the method and its place."""
         facts: list[Any] = [code_digest(), *self._place, self.level, self.source.digest, self.source.columns]
-        facts += [self.source.error_scale, *self.source.shuffle, *self.target, self.divergence]
+        facts += [self.source.error_scale, *self.target, self.divergence]
         facts += [self.source.coverage, self.source.subpool]
         return hashlib.blake2b(json.dumps(facts).encode(), digest_size=12).hexdigest()
 
@@ -349,17 +321,8 @@ def _facts(case: Case, cell: Cell, index: NDArray[np.int64], seconds: float) -> 
 
 def divergence(case: Case, index: NDArray[np.int64]) -> float:
     """Return KL(P_S || P_T) of the output layer, as DeepReduce measures it (Formula 1), for the chosen examples."""
-    sections, share = _sections(case.source)
-    codes = case.view.take(part_codes, np.unique(index), (sections,))  # (n, C)
-    return deepreduce.divergence(share, codes)
-
-
-@lru_cache(maxsize=2)
-def _sections(source: Source) -> tuple[EqualCount, NDArray[np.float64]]:
-    """Return DeepReduce's sections of the output layer of a case, and the shares of the pool in them."""
-    view = _case(source).view
-    sections = equal_count(view, "output", SECTIONS)
-    return sections, Histogram((sections,), view.total(part_counts, sections)).share
+    pool = case.view.once("study histogram", None, lambda: histogram(case.view, "output"))
+    return pool.divergence(case.view.take(part_values, np.unique(index), "output"))
 
 
 _case = lru_cache(maxsize=2)(read_case)  # once per worker, and kept for the next blocks
@@ -377,10 +340,9 @@ def _question(case: Case, target: Target) -> Question | f_measures.Positives:
     """For an F-measure, return one class against the rest, which share equally what the confidence leaves."""
     confidence = np.clip(case.view.column("confidence"), 0, 1)
     alpha = f_measures.weight_of(target.name)
-    if alpha is None or target.by is not None:
-        names = [] if target.by is None else [name.strip() for name in target.by.split(CROSSING)]
-        return Question(confidence, case.outcome, tuple(case.view.slicing(name) for name in names))
-    c = class_of(case, target.metric)
+    if alpha is None:
+        return Question(confidence, case.outcome)
+    [c] = classes_of(case, target.metric)
     assert case.truth is not None
     predicted = predicted_of(case) == c
     probability = np.where(predicted, confidence, (1 - confidence) / max(len(case.classes) - 1, 1))

@@ -35,13 +35,13 @@ from opacc_ray.lake.examples import Example
 from opacc_ray.lake.formats.features import read_file
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.neurons.criteria import Criterion, Ranges
-from opacc_ray.neurons.sections import Histogram, equal_count, part_codes, part_counts
+from opacc_ray.neurons.sections import histogram
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import COLUMNS, LAYERS, Pool
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import StatedEstimate
 from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.samplers import deepreduce, parse_parameters
+from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.select import select
 from opacc_ray.spec import ModelSpec, Spec, load_spec, parse_spec
 from opacc_ray.spec.table_spec import is_table, read_predictions
@@ -52,9 +52,6 @@ REDUCE = "deepreduce"
 
 Layers = dict[str, NDArray[np.float32]]
 """Hidden and output layer, (n, m) each, as far as they are known."""
-
-SECTIONS = 20
-"""Sections of each neuron of the output layer, for its divergence."""
 
 
 class SuiteExample(Part):
@@ -265,11 +262,9 @@ def _part_ranges(part: Pool) -> Ranges:
 def _divergence(view: View, output: NDArray[np.float32]) -> float | None:
     """Return KL(P_S || P_T) of the output layer, Formula 1 of DeepReduce; None if no output varies."""
     try:
-        sections = equal_count(view, "output", SECTIONS)
+        return histogram(view, "output").divergence(output)
     except DataError:  # all outputs are constant
         return None
-    codes = part_codes(Pool(output=output), np.arange(len(output)), (sections,))
-    return deepreduce.divergence(Histogram((sections,), view.total(part_counts, sections)).share, codes)
 
 
 def _checked(run: Run) -> float | None:

@@ -104,18 +104,6 @@ class TestCases:
         named = find_cases([CaseSpec(path=str(cases)), CaseSpec(path=str(tmp_path), name="other")])
         assert [case.name for case in named] == ["full", "table", "other"]
 
-    def test_a_shuffled_feature_keeps_its_values_and_the_others_their_order(self, cases: Path) -> None:
-        spec = [CaseSpec(path=str(cases / "full.npz"))]
-        first, again = (read_case(find_cases(spec, shuffle=["confidence"])[0]).view for _ in range(2))
-        before = read_case(find_cases(spec)[0]).view
-        shuffled = first.column("confidence")
-        assert not np.array_equal(shuffled, before.column("confidence"))
-        assert np.array_equal(np.sort(shuffled), np.sort(before.column("confidence")))
-        assert np.array_equal(shuffled, again.column("confidence"))
-        assert np.array_equal(first.column("prediction"), before.column("prediction"))
-        with pytest.raises(DataError, match="shuffle: it has no feature dsa"):
-            read_case(find_cases(spec, shuffle=["dsa"])[0])
-
     @staticmethod
     def read(folder: Path, **options: Any) -> Case:
         return read_case(source(folder / "case.npz", **options))

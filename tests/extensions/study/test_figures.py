@@ -35,7 +35,7 @@ def drawing(results: StudyResults, name: str = "errors") -> ET.Element:
 
 def many(number: int, cases: int = 1) -> StudyResults:
     """Made results of many methods, of which each next one has a greater error."""
-    facts = {"drawn_from": None, "number": "accuracy", "binary": True, "shuffled": [], "truth": {"": 0.9}, "size": 900}
+    facts = {"drawn_from": None, "number": "accuracy", "binary": True, "truth": {"": 0.9}, "size": 900}
     facts |= {"accuracy": 0.9, "variance": 0.09, "bound": {"50": 0.5, "100": 0.5}}
     made, cells = [CaseFacts.model_construct(**facts, case=f"case {i}") for i in range(cases)], list[CellMeasures]()
     for i in range(cases):

@@ -7,14 +7,13 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.extensions.study.measures import least_variance, measure
-from opacc_ray.extensions.study.trials import Trial, truth_of
+from opacc_ray.extensions.study.trials import Trial, Truth
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
 
 
 def test_measures_worked_by_hand() -> None:
-    truth = truth_of(np.array([1.0] * 6 + [0.0] * 4))  # θ = 0.6, S² = 10/9 · 0.24
-    assert truth.variance == pytest.approx(0.8 / 3)
+    truth = Truth(10, 0.6, 0.8 / 3, binary=True)  # six of ten are right
     deviation = math.sqrt(0.8 / 3 * (1 / 2 - 1 / 10))
     plain = Trial(0.5, 0.1, 0.6, 2, 2, 1.0, 0.001, "some", True)  # holds θ at its end
     far = plain._replace(value=1.0, low=0.7, high=1.0, failures=0.0, seconds=0.003)
@@ -31,7 +30,7 @@ def test_measures_worked_by_hand() -> None:
     assert found["milliseconds"] == 2.0
     alone = measure([plain, plain], truth)  # as of a method without chance
     assert alone["efficiency_interval"] is alone["bias_standard_error"] is alone["coverage_interval"] is None
-    assert measure([plain], truth_of(np.array([0.2, 0.9, 0.7])))["failures"] is None  # scores do not fail
+    assert measure([plain], truth._replace(binary=False))["failures"] is None  # scores do not fail
 
 
 def make(size: int) -> tuple[View, np.ndarray]:

@@ -12,7 +12,6 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.study.cases import find_cases, read_case
 from opacc_ray.extensions.study.experiment import read_options
 from opacc_ray.extensions.study.papers import PAPERS, find_paper
-from opacc_ray.extensions.study.study_figures import logistic_curve
 from opacc_ray.extensions.study.study_spec import CaseSpec, Subpools
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.neurons.criteria import Criterion
@@ -118,7 +117,6 @@ def test_tables_of_deepest(case: Path, tmp_path: Path) -> None:
     better = cs["failures"] > dsa["failures"] and cs["mse"] < dsa["mse"]
     wins = next(line for line in text.split("## Wins")[1].splitlines() if line.startswith("| DeepEST CS"))
     assert wins.split("|")[5].strip() == str(int(better))
-    assert (tmp_path / "out" / "figures" / "case-failures.svg").exists()
 
 
 def test_tables_of_deepreduce(case: Path, tmp_path: Path) -> None:
@@ -137,17 +135,3 @@ def test_tables_of_deepreduce(case: Path, tmp_path: Path) -> None:
     assert "## Wilcoxon" not in text  # of one case there is nothing to test, and its numbers are the averages
     assert "| average " not in text
     assert open_store(str(tmp_path / "out")).exists("results.json")
-
-
-def test_logistic_curve_is_the_maximum_of_the_likelihood() -> None:
-    rng = np.random.default_rng(5)
-    values = rng.normal(30_000, 300, 20_000)  # as LSA
-    failed = (rng.random(20_000) < 1 / (1 + np.exp(-(values - 30_200) / 150))).astype(float)
-    a, b = logistic_curve(values, failed)
-    assert (-a / b, 1 / b) == pytest.approx((30_200, 150), rel=0.03)
-    p = 1 / (1 + np.exp(-(a + b * values)))
-    scale = (values - 30_000) / 300
-    assert abs((failed - p).sum()) < 1e-6
-    assert abs(((failed - p) * scale).sum()) < 0.05  # the ridge of the slope
-    separated = logistic_curve(np.arange(10.0), (np.arange(10) > 4).astype(float))
-    assert np.isfinite(separated).all()

@@ -45,19 +45,7 @@ class TestSpec:
             ({"methods": ["ces:section=9"]}, "no parameter 'section'; did you mean 'sections'"),
             ({"methods": ["ces:9"]}, "'ces:9': write METHOD:NAME=VALUE"),
             ({"methods": ["neyman:rounds=0"]}, "rounds: give a number of rounds"),
-            ({"methods": ["srs", "srs"]}, "'srs' and 'srs' have the same draws; remove one of them"),
-            (
-                {"methods": ["srs", {"method": "srs", "label": "again"}]},
-                "'srs' and 'again' have the same draws; remove one of them",
-            ),
-            (
-                {"methods": [{"method": "neyman", "rounds": 4, "repetitions": n, "label": f"n{n}"} for n in (4, 8)]},
-                "'n4' and 'n8' have the same draws",
-            ),
-            (
-                {"methods": [{"method": name, "label": "a"} for name in ("srs", "css")]},
-                "two methods are called 'a'; give one of them another label",
-            ),
+            ({"methods": ["srs", "srs"]}, "two methods are called 'srs'; remove one, or give it another label"),
             ({"budgets": [0]}, "budgets: give numbers of labels"),
             ({"repetition": 5}, "unknown key 'repetition' .*did you mean 'repetitions'"),
             ({"cases": [{"path": "x", "colums": {}}]}, "unknown key 'cases.0.colums' .*did you mean 'columns'"),
