@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
-from opacc_ray.history import NO_HISTORY
 from opacc_ray.parts.view import View
+from opacc_ray.pool import NO_HISTORY
 from opacc_ray.samplers.select import select
 
 IN_ROUNDS = (0.1, 0.2, 0.3, 0.4)

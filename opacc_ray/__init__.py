@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from opacc_ray.extensions.demo.digits import load_example
     from opacc_ray.extensions.discovery import Discovery, discover
     from opacc_ray.extensions.suites.suites import make_suite, regress
-    from opacc_ray.history import History
     from opacc_ray.labelled import assess_judges, compare, estimate, select
     from opacc_ray.labels.given_labels import Labelled
-    from opacc_ray.pool import Pool
+    from opacc_ray.pool import History, Pool
     from opacc_ray.selection import Selection
     from opacc_ray.stored_audit import Audit
 
@@ -56,7 +55,7 @@ __all__ = [
 _HOME = {
     "Audit": "stored_audit",
     "Estimate": "estimation.intervals",
-    "History": "history",
+    "History": "pool",
     "Labelled": "labels.given_labels",
     "OpaccError": "errors",
     "Pool": "pool",

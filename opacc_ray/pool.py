@@ -1,15 +1,25 @@
-"""The operational pool as arrays: what a model said of N unlabelled examples."""
+"""The operational pool as arrays: what a model said of N unlabelled examples, and what else is known before a label.
+
+**Judges** are columns in which a language model, a rule or another model says whether an answer is right: a score in
+[0, 1], a verdict (right, wrong, partly), or the class that it would answer itself, which is compared with the
+prediction. A value may be missing: the judge has not seen the example.
+
+A **history** has labels of other examples, and judges of the pool. ``labelled`` are examples outside this pool, with
+their features and outcomes: the model's labelled test set, or an earlier audit of the same model. None of it is
+trusted.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.errors import DataError, meant, shown
-from opacc_ray.judges import read_judges
+from opacc_ray.errors import DataError, SpecError, meant, shown
 from opacc_ray.slices import Slicing
 
 COLUMNS = ("prediction", "confidence", "dsa", "lsa")
@@ -275,3 +285,196 @@ def _unique(ids: Iterable[str]) -> list[str]:
         repeated = next(name for name, count in Counter(names).items() if count > 1)
         raise DataError(f"id {repeated!r} stands twice in the pool; ids must be unique")
     return names
+
+
+# -- judges --------------------------------------------------------------------------------------------------------
+
+
+Array = NDArray[np.float64]
+
+SYNONYMS = {
+    **dict.fromkeys(("correct", "true", "yes", "pass"), "right"),
+    **dict.fromkeys(("incorrect", "false", "no", "fail"), "wrong"),
+    **dict.fromkeys(("partial", "partially", "partly right", "partially correct"), "partly"),
+    **dict.fromkeys(("equal", "draw", "both"), "tie"),
+}
+"""Other words for grades."""
+
+VERDICTS = {"right": 1.0, "partly": 0.5, "wrong": 0.0}
+"""Score of each verdict; it may also be named by one of the SYNONYMS."""
+
+SAYS_WRONG, SAYS_RIGHT, NOT_JUDGED = range(3)
+"""Slices of a pool by what a judge says of each example."""
+
+_MISSING = ("", "?", "nan", "null", "none")
+_RIGHT_FROM = 0.5
+
+
+def read_judges(judges: Mapping[str, Any], predicted: Sequence[str] | None, size: int) -> dict[str, Array]:
+    """Return the scores (N,) of each judge, NaN where it has not judged; raises DataError as :func:`scores_of`."""
+    return {name: scores_of(name, values, predicted, size) for name, values in judges.items()}
+
+
+def scores_of(name: str, values: Sequence[Any] | NDArray[Any], predicted: Sequence[str] | None, size: int) -> Array:
+    """Return the scores (N,) of one judge, NaN where it has not judged.
+
+    Parameters
+    ----------
+    values : (N,) numbers in [0, 1], verdicts or names of classes; None, NaN, "" and "?" are missing
+    predicted : (N,) names of the predicted classes, with which names of classes are compared; None: there are none
+
+    Raises DataError for values that are none of these, another number than ``size``, or no value at all.
+    """
+    if np.shape(values) != (size,):
+        raise DataError(
+            f"judge {name!r} has the shape {np.shape(values)}, for {size} examples; give one value for each"
+        )
+    with suppress(TypeError, ValueError):  # other texts than numbers
+        numbers = np.array(values, dtype=np.float64)
+        there = ~np.isnan(numbers)
+        if there.any() and ((numbers[there] >= 0) & (numbers[there] <= 1)).all():
+            return numbers
+    texts = [text_of(value) for value in values]
+    there = np.array([text is not None for text in texts])
+    if not there.any():
+        raise DataError(f"judge {name!r} has judged no example; fill the column for some, or leave it out")
+    found = np.full(size, np.nan)
+    scores = read_said(name, [text for text in texts if text is not None], predicted or ())
+    if scores is None:
+        pairs = zip(texts, predicted or (), strict=True)
+        found[there] = [own == text for text, own in pairs if text is not None]
+    else:
+        found[there] = scores
+    return found
+
+
+def read_said(name: str, said: Sequence[str], classes: Iterable[str]) -> list[float] | None:
+    """Return the scores that texts state; None if they name ``classes``, and raises DataError if they are neither."""
+    scores = [_score(text) for text in said]
+    strange = next((text for text, score in zip(said, scores, strict=True) if score is None), None)
+    if strange is None:
+        return [score for score in scores if score is not None]
+    if set(said).isdisjoint(classes):
+        raise DataError(
+            f"judge {name!r} says {shown(strange)}; give a score from 0 to 1 that the answer is right, one of "
+            f"{', '.join(VERDICTS)}, or the name of a class that the model predicts"
+        )
+    return None
+
+
+def text_of(value: Any) -> str | None:
+    """Return a value as text, or None if it is missing."""
+    text = "" if value is None or value != value else str(value).strip()
+    return None if text.lower() in _MISSING else text
+
+
+def _score(text: str) -> float | None:
+    """Return the score that a number or a verdict states; None for any other text."""
+    word = SYNONYMS.get(text.lower(), text.lower())
+    if word in VERDICTS:
+        return VERDICTS[word]
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if 0 <= number <= 1 else None
+
+
+def verdicts(score: Array) -> Slicing:
+    """Return the slices of a pool by what a judge says: it calls a score of at least one half right."""
+    codes = np.where(np.isnan(score), NOT_JUDGED, score >= _RIGHT_FROM).astype(np.int32)
+    return Slicing(("says wrong", "says right", "not judged"), codes)
+
+
+# -- history -------------------------------------------------------------------------------------------------------
+
+
+CALL = 'opacc.History(labelled=[{"pool": pool, "outcomes": outcomes}]), with 1 for right and 0 for wrong'
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Knowledge that `neyman` may start from; the estimate is unbiased for any history.
+
+    Signals from a history are cached with the view of a pool, so a history does not change: outcomes and ``judges`` are
+    copied, and the copies are read-only. The labelled pools are not copied; do not change their arrays.
+
+    Parameters
+    ----------
+    labelled : ``{"pool": pool, "outcomes": outcomes}`` for each pool of labelled examples. It has the features that the
+        audited pool has, and outcomes (k,): 1 where its model is right, 0 where it is wrong, or a score in [0, 1]
+    judges : name -> (N,) scores or verdicts for the audited pool, as ``Pool(judges=…)``, to which they are added
+
+    Raises
+    ------
+    DataError
+        If outcomes do not fit their pool or are not in [0, 1], or a judge says neither a score nor a verdict.
+    """
+
+    labelled: Sequence[Mapping[str, Any]] = ()
+    judges: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.labelled, Iterable):
+            raise DataError(f"history: labelled has the type {type(self.labelled).__name__}; give {CALL}")
+        object.__setattr__(self, "labelled", tuple(map(_labelled, self.labelled)))
+        object.__setattr__(self, "judges", {name: _scores(name, own) for name, own in self.judges.items()})
+
+    def take(self, index: NDArray[np.int64]) -> "History":
+        """Return the same knowledge of the examples ``index`` (k,) of the pool; judges of none of them are left out."""
+        judges = {name: own[index] for name, own in self.judges.items()}
+        return replace(self, judges={name: own for name, own in judges.items() if not np.isnan(own).all()})
+
+    def failures(self) -> list[tuple[Pool, NDArray[np.float64]]]:
+        """Return the labelled pools with 1 - outcome, (k,) each."""
+        return [(own["pool"], 1 - np.asarray(own["outcomes"], dtype=np.float64)) for own in self.labelled]
+
+
+def _labelled(item: Any) -> dict[str, Any]:
+    """Return a pool and its outcomes (k,), a read-only copy; bare pairs could hold true classes of 0 and 1 instead."""
+    if not isinstance(item, Mapping) or set(item) != {"pool", "outcomes"}:
+        keys = ", ".join(map(str, item)) if isinstance(item, Mapping) else None
+        found = f"the type {type(item).__name__}" if keys is None else f"the keys {keys}"
+        raise DataError(f"history: an item of labelled has {found}; give {CALL}")
+    pool = item["pool"]
+    try:
+        values = np.array(item["outcomes"])
+    except ValueError as error:  # rows that differ in length
+        raise DataError(f"history: outcomes is not made of numbers ({error}); give one number per example") from None
+    values.setflags(write=False)
+    if not isinstance(pool, Pool):
+        raise DataError(f"history: a labelled pool is of type {type(pool).__name__}; give opacc.Pool(confidence=...)")
+    if values.shape != (pool.size,) or values.dtype.kind not in "biuf":
+        raise DataError(
+            f"history: outcomes of shape {values.shape} and type {values.dtype} for {pool.size} labelled "
+            "examples; give one number per example"
+        )
+    if not ((values >= 0) & (values <= 1)).all():
+        raise DataError("history: an outcome is not in [0, 1]: 1 is correct, 0 a misprediction")
+    return {"pool": pool, "outcomes": values}
+
+
+def _scores(name: str, given: Any) -> NDArray[np.float64]:
+    """Return the scores (N,) of a judge, read-only."""
+    values = given if isinstance(given, np.ndarray) else np.asarray(given, dtype=object)
+    scores = scores_of(name, values, None, values.size)
+    scores.setflags(write=False)
+    return scores
+
+
+NO_HISTORY = History()
+
+
+def histories_of(history: History | Sequence[History] | None, num: int) -> list[History]:
+    """Return one history for each of ``num`` models; raises SpecError if the type or the number is wrong."""
+    if history is None:
+        return [NO_HISTORY] * num
+    if isinstance(history, History):
+        return [history] * num
+    given = list(history) if isinstance(history, Sequence) else [history]
+    strange = next((own for own in given if not isinstance(own, History)), None)
+    if strange is not None:
+        raise SpecError(f"a history has the type {type(strange).__name__}; give {CALL}")
+    if len(given) != num:
+        raise SpecError(f"{len(given)} histories for {num} models: give one for all, or one for each")
+    return given

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs import Design, read_design
 from opacc_ray.errors import DataError, LabelError, counted, shortened
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 
 Outcome = NDArray[np.float64]
 """Outcomes of the chosen examples, (n,): 1 for correct, 0 for a misprediction, or a score in [0, 1]."""

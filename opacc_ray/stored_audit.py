@@ -12,43 +12,44 @@ or with labels that come later:
 >>> audit.estimate()
 >>> audit.next(50)
 
-A notebook and a shell can take turns. Each method imports what it needs, since a command needs few of them.
+A notebook and a shell can take turns.
 """
 
 import logging
 import os
 import sys
+import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
+from opacc_ray.audit import EXPORTERS, accuracy, comparison, verbs
+from opacc_ray.audit.accuracy import load_costs
+from opacc_ray.audit.checks import check_pool
+from opacc_ray.audit.comparison import ModelComparison
+from opacc_ray.audit.goals import LabelBudget, Target, label_budget, label_budget_of_table, next_until, read_goal
 from opacc_ray.audit.progress import Progress
+from opacc_ray.audit.status import RunLog, RunStatus, has_page, newest_round, no_page, run_as_of, run_log, status
+from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.registry import Registry
-
-if TYPE_CHECKING:
-    from opacc_ray.audit.comparison import ModelComparison
-    from opacc_ray.audit.goals import Target
-    from opacc_ray.audit.label_budget import LabelBudget
-    from opacc_ray.audit.status import RunLog, RunStatus
-    from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
-    from opacc_ray.labels.label_log import LabelAction, Score
-    from opacc_ray.report.report_documents import WrittenReport
-    from opacc_ray.runs.estimate_documents import AccuracyEstimate
-    from opacc_ray.runs.run import Run
-    from opacc_ray.runs.run_documents import DrawnRound, Goal
-    from opacc_ray.selection import Selection
-    from opacc_ray.spec import ConflictRule, Spec
-    from opacc_ray.spec.table_spec import TableKeys
+from opacc_ray.labels import label_actions
+from opacc_ray.labels.formats.jsonl_file import as_jsonl
+from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
+from opacc_ray.labels.label_log import LabelAction, Score, read_log
+from opacc_ray.labels.label_rows import COLUMNS, few
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.shown_examples import read_shown
+from opacc_ray.report.answers import round_done
+from opacc_ray.report.report_documents import WrittenReport
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import DrawnRound, Goal
+from opacc_ray.selection import Selection
+from opacc_ray.spec import ConflictRule, ScoreSpec, Spec, parse_spec, validated
+from opacc_ray.spec.table_spec import TableKeys, is_table, kept_budget, kept_spec, load_spec_or_table, named_columns
 
 log = logging.getLogger(__name__)
-
-_TRAINING = "opacc_ray.audit.carried_labels"
-EXPORTERS = Registry(
-    "exporters", {"failures": f"{_TRAINING}:export_failures", "training": f"{_TRAINING}:export_training"}
-)
-"""Tool -> function that writes the labelled examples of a run for it to a file or folder."""
 
 MAX_BYTES = 256_000_000
 """Most bytes of a file of labels: about five million labels."""
@@ -66,7 +67,7 @@ class NeededLabel(NamedTuple):
 class Audit:
     """A run, whose files ``record`` reads and writes."""
 
-    def __init__(self, record: "Run") -> None:
+    def __init__(self, record: Run) -> None:
         self.record = record
 
     def __repr__(self) -> str:
@@ -86,8 +87,6 @@ class Audit:
         DataError
             There is no run at ``uri``.
         """
-        from opacc_ray.runs.run import Run
-
         return cls(Run.open(os.fspath(uri)))
 
     # -- rounds ----------------------------------------------------------------------------------------------
@@ -95,8 +94,8 @@ class Audit:
     @classmethod
     def run(
         cls,
-        spec: "str | os.PathLike[str] | Mapping[str, Any] | Spec",
-        keys: "TableKeys | None" = None,
+        spec: str | os.PathLike[str] | Mapping[str, Any] | Spec,
+        keys: TableKeys | None = None,
         *,
         trial: bool = True,
     ) -> Self:
@@ -113,8 +112,6 @@ class Audit:
         SpecError, StorageError, DataError
             The spec, its pool, model or output cannot be used.
         """
-        from opacc_ray.audit import verbs
-        from opacc_ray.cluster import local
 
         with local.ahead():
             own = _spec_of(spec, keys)
@@ -147,7 +144,7 @@ class Audit:
         method: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         close: bool = False,
-    ) -> "DrawnRound":
+    ) -> DrawnRound:
         """Draw the next round, using all labels so far, or the first round.
 
         Parameters
@@ -171,10 +168,6 @@ class Audit:
         SpecError
             Unknown method, parameter or number, or a budget that does not fit.
         """
-        from opacc_ray.audit import verbs
-        from opacc_ray.audit.goals import next_until
-        from opacc_ray.audit.status import newest_round
-
         run, drawn, target = self.record, self.record.rounds(), _goal(until, by)
         with _selecting() as progress:
             if target is not None:
@@ -207,24 +200,19 @@ class Audit:
         LabelError
             The existing labels allow no estimate for the pool.
         """
-        from opacc_ray.audit import verbs
 
         verbs.close_round(self.record)
 
-    def selections(self) -> "list[Selection]":
+    def selections(self) -> list[Selection]:
         """Return the selection of each round."""
         return [self.record.read_selection(number) for number in self.record.rounds()]
 
-    def status(self) -> "RunStatus":
+    def status(self) -> RunStatus:
         """Return the progress of the run, and what it waits for."""
-        from opacc_ray.audit.status import status
-
         return status(self.record)
 
-    def log(self) -> "RunLog":
+    def log(self) -> RunLog:
         """Return what happened to the run: rounds, labels, goals, estimates."""
-        from opacc_ray.audit.status import run_log
-
         return run_log(self.record)
 
     # -- labels ----------------------------------------------------------------------------------------------
@@ -235,12 +223,12 @@ class Audit:
         *,
         until: str | float | None = None,
         by: str | None = None,
-        on_round: "Callable[[Goal], object] | None" = None,
+        on_round: Callable[[Goal], object] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         annotator: str | None = None,
         browser: bool = True,
-    ) -> "Goal | None":
+    ) -> Goal | None:
         """Have the missing labels given, and further rounds drawn and labelled until the interval is narrow enough.
 
         It ends when labels stay missing, and goes on then if it is called again.
@@ -266,9 +254,6 @@ class Audit:
         SpecError
             The method draws no random sample, or there is no such number.
         """
-        from opacc_ray.audit.goals import next_until
-        from opacc_ray.report.answers import round_done
-
         target = _goal(until, by)
         goal: Goal | None = None
 
@@ -299,12 +284,9 @@ class Audit:
         self, host: str, port: int, annotator: str | None, browser: bool, go_on: Callable[[], bool]
     ) -> None:
         """Serve the labelling page until there is nothing to label, or Ctrl-C."""
-        from opacc_ray.audit.status import has_page, no_page
-
         if not has_page(self.record):
             log.warning("%s", no_page(self.record))
             return
-        import webbrowser
 
         from opacc_ray.labels.page.serve import serve
 
@@ -317,8 +299,6 @@ class Audit:
 
     def num_missing(self) -> int:
         """Return how many labels are missing."""
-        from opacc_ray.labels.labelled_rounds import read_rounds
-
         return sum(len(item.missing) for item in read_rounds(self.record))
 
     def labels_needed(self) -> list[NeededLabel]:
@@ -326,10 +306,6 @@ class Audit:
 
         Predictions are left out, because annotators must not see them, except the answers that they shall grade.
         """
-        from opacc_ray.labels.label_log import read_log
-        from opacc_ray.labels.labelled_rounds import read_rounds
-        from opacc_ray.labels.shown_examples import read_shown
-
         run, needed = self.record, dict[str, NeededLabel]()
         shown = read_shown(run, map(run.read_chosen, run.rounds()), read_log(run).show)
         for item in read_rounds(run):
@@ -346,10 +322,10 @@ class Audit:
         labels: Any,
         *,
         annotator: str | None = None,
-        conflict: "ConflictRule | None" = None,
+        conflict: ConflictRule | None = None,
         numbers_are_classes: bool | None = None,
         only_selected: bool = False,
-    ) -> "ImportedLabels":
+    ) -> ImportedLabels:
         """Import labels from a mapping, a DataFrame, a list of rows, a file, or another audit of the same pool.
 
         A label is the name of a class (its index, if classes have no names), or the number of a regression; ``"?"``
@@ -373,8 +349,6 @@ class Audit:
             No label is given, an id was not chosen, a label is none of the classes, or labels are in conflict. Nothing
             is imported then.
         """
-        from opacc_ray.labels import label_actions
-
         if isinstance(labels, Audit):
             if annotator or numbers_are_classes or only_selected:
                 raise SpecError(f"{labels.uri} is a run, and of a run only --conflict is an option; remove the others")
@@ -383,8 +357,6 @@ class Audit:
             name = os.fspath(labels)
             data = _bytes_of(name)
         else:
-            from opacc_ray.labels.formats.jsonl_file import as_jsonl
-
             name, data = "notebook.jsonl", as_jsonl(_rows_of(labels))
         return label_actions.import_labels(
             self.record,
@@ -396,28 +368,20 @@ class Audit:
             only_selected=only_selected,
         )
 
-    def set_rule(self, conflict: "ConflictRule") -> "LabelAction":
+    def set_rule(self, conflict: ConflictRule) -> LabelAction:
         """Set the rule for labels that differ, for the run from now on."""
-        from opacc_ray.labels import label_actions
-
         return label_actions.set_rule(self.record, conflict)
 
-    def answers(self, id: str | None = None) -> "AnswerList":
+    def answers(self, id: str | None = None) -> AnswerList:
         """List all answers, or those to one example: who, when, and which ones count."""
-        from opacc_ray.labels import label_actions
-
         return label_actions.list_answers(self.record, id)
 
-    def correct(self, id: str, label: str, *, annotator: str) -> "AnswerList":
+    def correct(self, id: str, label: str, *, annotator: str) -> AnswerList:
         """Override an example's label (``"?"``: can't tell), and return its answers; earlier ones are ignored."""
-        from opacc_ray.labels import label_actions
-
         return label_actions.correct(self.record, id, label, annotator)
 
-    def withdraw(self, what: str) -> "WithdrawnLabels":
+    def withdraw(self, what: str) -> WithdrawnLabels:
         """Withdraw the labels of an example, by its id, or of a file, by its name; they are kept in the log."""
-        from opacc_ray.labels import label_actions
-
         return label_actions.withdraw(self.record, what)
 
     def export(self, target: str, to: str) -> Any:
@@ -440,7 +404,7 @@ class Audit:
         costs: str | None = None,
         score: Mapping[str, Any] | None = None,
         as_of: datetime | None = None,
-    ) -> "AccuracyEstimate":
+    ) -> AccuracyEstimate:
         """Estimate accuracy and metrics, and store them as ``estimate.json``.
 
         Parameters
@@ -461,19 +425,13 @@ class Audit:
         SpecError
             There is no such metric, class or slice.
         """
-        from opacc_ray.audit import accuracy
-
         run = self.record
         worth, prices = None, None
         if score is not None:
             worth = _score_of(run.spec, score)
         if costs is not None:
-            from opacc_ray.audit.accuracy import load_costs
-
             prices = load_costs(costs, run.spec.model, run.num_classes)
         if as_of is not None:
-            from opacc_ray.audit.status import run_as_of
-
             run = run_as_of(run, as_of)
         return accuracy.estimate(
             run,
@@ -488,8 +446,8 @@ class Audit:
         )
 
     def report(
-        self, out: str | None = None, *, level: float = 0.95, goal: "float | Mapping[str, float] | None" = None
-    ) -> "WrittenReport":
+        self, out: str | None = None, *, level: float = 0.95, goal: float | Mapping[str, float] | None = None
+    ) -> WrittenReport:
         """Write the report next to the estimate, or to the folder ``out``.
 
         ``goal`` is the least accuracy that the model must have, or of another metric, ``{"recall@defect": 0.9}``;
@@ -501,7 +459,7 @@ class Audit:
 
     def compare(
         self, *others: "Audit | str", metric: str = "accuracy", level: float = 0.95, partial: bool = False
-    ) -> "ModelComparison":
+    ) -> ModelComparison:
         """Compare the model with others on the same pool, by the labels of this run.
 
         Parameters
@@ -511,29 +469,21 @@ class Audit:
         level : confidence level at which all differences hold together
         partial : assume that missing labels are missing at random
         """
-        from opacc_ray.audit import comparison, verbs
-
         runs = [other.record if isinstance(other, Audit) else verbs.open_other(self.record, other) for other in others]
         return comparison.compare(self.record, *runs, metric=metric, level=level, partial=partial)
 
     def budget(
         self, until: str | float, *, by: str | None = None, level: float = 0.95, method: str | None = None
-    ) -> "LabelBudget":
+    ) -> LabelBudget:
         """Predict how many labels an interval takes: 0.03, or "recall@defect ±0.03"; ``by`` as for :meth:`next`.
 
         ``method``: also the labels that this one needs in one round.
         """
-        from opacc_ray.audit.goals import read_goal
-        from opacc_ray.audit.label_budget import label_budget
-
         return label_budget(self.record, *read_goal(until, by), level=level, method=method)
 
 
-def first_budget(spec: str, until: str, by: str | None, keys: "TableKeys") -> int | None:
+def first_budget(spec: str, until: str, by: str | None, keys: TableKeys) -> int | None:
     """Return the labels of a first round towards a goal for a file of predictions without a run; None otherwise."""
-    from opacc_ray.audit.goals import read_goal
-    from opacc_ray.audit.label_budget import label_budget_of_table
-    from opacc_ray.spec.table_spec import is_table, kept_budget, named_columns
 
     if not is_table(spec) or "answer" in named_columns(keys.columns) or keys.task == "regression":
         return None
@@ -544,9 +494,8 @@ def first_budget(spec: str, until: str, by: str | None, keys: "TableKeys") -> in
     return needed.sizes[0]
 
 
-def _goal(until: str | float | None, by: str | None) -> "tuple[float, Target] | None":
+def _goal(until: str | float | None, by: str | None) -> tuple[float, Target] | None:
     """Return the half-width and the number of a goal; None without one."""
-    from opacc_ray.audit.goals import read_goal
 
     if until is None and by is not None:
         raise SpecError("--by is for --until; give both, or remove it")
@@ -557,11 +506,8 @@ def _selecting() -> Progress:
     return Progress("select", "examples", delay=2.0)
 
 
-def _spec_of(spec: "str | os.PathLike[str] | Mapping[str, Any] | Spec", keys: "TableKeys | None") -> "Spec":
+def _spec_of(spec: str | os.PathLike[str] | Mapping[str, Any] | Spec, keys: TableKeys | None) -> Spec:
     """Return a spec; that of a file of predictions is checked and written beside its run."""
-    from opacc_ray.audit.checks import check_pool
-    from opacc_ray.spec import Spec, parse_spec
-    from opacc_ray.spec.table_spec import is_table, kept_spec, load_spec_or_table
 
     if isinstance(spec, Spec):
         return spec
@@ -574,10 +520,8 @@ def _spec_of(spec: "str | os.PathLike[str] | Mapping[str, Any] | Spec", keys: "T
     return kept_spec(own)
 
 
-def _score_of(spec: "Spec", given: Mapping[str, Any]) -> "Score":
+def _score_of(spec: Spec, given: Mapping[str, Any]) -> Score:
     """Return a score instead of that of a spec; raises SpecError for a task without one."""
-    from opacc_ray.labels.label_log import Score
-    from opacc_ray.spec import ScoreSpec, validated
 
     if spec.model.task not in ("regression", "multilabel"):
         raise SpecError(f"--score {dict(given)}: only a regression and multilabel have a score; remove --score")
@@ -603,7 +547,6 @@ def _bytes_of(file: str) -> bytes:
 
 def _rows_of(labels: Any) -> list[dict[str, str | None]]:
     """Return the rows of a mapping, a table or a list; raises LabelError if they are none of these."""
-    from opacc_ray.labels.label_rows import COLUMNS, few
 
     columns = [str(name) for name in getattr(labels, "columns", ())]
     rows: list[Any] = []

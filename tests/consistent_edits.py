@@ -16,8 +16,8 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.documents import sealed
 from opacc_ray.extensions.evidence.evidence import sign
 from opacc_ray.labels.label_actions import correct, import_labels
-from opacc_ray.runs.commit_log import digest_of
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import digest_of
 
 Json = dict[str, Any]
 

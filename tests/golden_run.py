@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.documents import sealed
-from opacc_ray.runs.commit_log import Commit, digest_of
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import Draw
+from opacc_ray.runs.run_documents import Commit, Draw, digest_of
 
 HOME = Path(__file__).parent / "golden_documents" / "run"
 """The folder of the run; its name is that of the run."""

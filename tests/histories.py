@@ -28,9 +28,8 @@ from opacc_ray.labels import label_actions
 from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
 from opacc_ray.labels.label_log import LabelAction, read_log
 from opacc_ray.labels.labelled_rounds import read_labelled
-from opacc_ray.runs.commit_log import FOLDER
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import ClosedRound, Draw
+from opacc_ray.runs.run_documents import FOLDER, ClosedRound, Draw
 
 PEOPLE, COMMANDS = 3, 4
 

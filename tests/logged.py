@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from opacc_ray.labels.label_log import LabelAction, log_action
-from opacc_ray.runs.commit_log import Happening, name_of_labels
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Happening, name_of_labels
 
 
 def label_files(run: Run, number: int) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimation.forecast import AccuracyForecast, worth_of_judges
-from opacc_ray.judges import scores_of
 from opacc_ray.parts.view import view_of
+from opacc_ray.pool import scores_of
 from opacc_ray.samplers.base import Previous
 from opacc_ray.samplers.neyman.failure_model import read_signals
 from opacc_ray.samplers.neyman.signals import JUDGE, JUDGED

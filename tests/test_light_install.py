@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opacc_ray.packages import EXTRAS
+from opacc_ray.registry import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 

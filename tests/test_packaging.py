@@ -15,7 +15,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from opacc_ray.packages import EXTRAS
+from opacc_ray.registry import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "opacc_ray"

@@ -31,7 +31,6 @@ from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
 from opacc_ray.estimation.failures import trusted_share
 from opacc_ray.estimation.sample import Rounds
-from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels import labelled_rounds
 from opacc_ray.labels.formats.csv_file import spreadsheet_safe
 from opacc_ray.labels.formats.jsonl_file import as_jsonl
@@ -40,11 +39,10 @@ from opacc_ray.labels.label_log import LabelAction, outcome_of, read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.lake.store_uris import write_object
 from opacc_ray.parts.view import View, subset
-from opacc_ray.pool import Pool
+from opacc_ray.pool import NO_HISTORY, History, Pool
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.commit_log import Happening
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import Draw, Taught
+from opacc_ray.runs.run_documents import Draw, Happening, Taught
 from opacc_ray.runs.series import grown_from, output_of, run_beside, runs_of
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import Report

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from opacc_ray.audit import carried_labels
-from opacc_ray.audit.accuracy import basis_of, circumstances_of, with_labels
+from opacc_ray.audit.accuracy import basis_of, checked_metric, circumstances_of, class_names, with_labels
 from opacc_ray.audit.prior_knowledge import read_history, refuse_twice
-from opacc_ray.audit.run_numbers import checked_metric, class_names
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimation.adjustments import Allowance
@@ -25,13 +24,13 @@ from opacc_ray.estimation.model_comparison import SeveralModels, compare_by, com
 from opacc_ray.estimation.sample import join
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.shards import digest_of
-from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds, stated
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.metrics.metric import ACCURACY, parse_metric
 from opacc_ray.parts.view import View
+from opacc_ray.pool import NO_HISTORY, History
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import Basis, StatedEstimate
 from opacc_ray.runs.run import Run

@@ -24,8 +24,6 @@ from opacc_ray.extract.feature_set import model_of
 from opacc_ray.extract.model_code import is_same
 from opacc_ray.extract.shards import Columns
 from opacc_ray.extract.table_columns import read_words, try_words
-from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.judges import read_judges, read_said, text_of
 from opacc_ray.labels.formats import parse
 from opacc_ray.labels.joining import ids_of_names, join, reading_by
 from opacc_ray.labels.label_log import outcome_of, read_log
@@ -35,11 +33,10 @@ from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, to_numpy
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import open_store, read_uri
-from opacc_ray.pool import Pool
+from opacc_ray.pool import NO_HISTORY, History, Pool, read_judges, read_said, text_of
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.commit_log import digest_of
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import HistorySource, KeptFile, KeptHistory
+from opacc_ray.runs.run_documents import HistorySource, KeptFile, KeptHistory, digest_of
 from opacc_ray.runs.series import names_of_runs
 from opacc_ray.spec import ReferenceSpec, Spec
 

@@ -17,11 +17,10 @@ from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.registry import Registry
-from opacc_ray.runs.commit_log import Commit
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts
 from opacc_ray.runs.feature_store import find_changed
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import DrawnRound, Ended, Goal, GoalProgress, Predicted
+from opacc_ray.runs.run_documents import Commit, DrawnRound, Ended, Goal, GoalProgress, Predicted
 from opacc_ray.runs.series import PoolChanges, pool_changes
 from opacc_ray.samplers.plausibility import without_lead
 
@@ -269,7 +268,7 @@ ENTRIES = Registry(
         "opacc-draw/1": f"{_RUNS}.run_documents:Draw",
         "opacc-goal/1": f"{_RUNS}.run_documents:Goal",
         "opacc-label-action/1": "opacc_ray.labels.label_log:LabelAction",
-        "opacc-removal/1": f"{_RUNS}.commit_log:Removal",
+        "opacc-removal/1": f"{_RUNS}.run_documents:Removal",
         "opacc-seal/1": f"{_RUNS}.run_documents:Seal",
         "opacc-stated/1": f"{_RUNS}.estimate_documents:Stated",
         "opacc-taught/1": f"{_RUNS}.run_documents:Taught",

@@ -27,7 +27,6 @@ from opacc_ray.errors import DataError, LabelError, counted
 from opacc_ray.extract import user_code
 from opacc_ray.extract.feature_set import feature_set
 from opacc_ray.extract.table_columns import store_slices, try_slices
-from opacc_ray.history import NO_HISTORY
 from opacc_ray.labels import labelled_rounds
 from opacc_ray.labels.formats import MANIFESTS, NOTES, link_to, write_manifest
 from opacc_ray.labels.label_log import adopt_rules, shown_columns
@@ -35,11 +34,11 @@ from opacc_ray.labels.label_rows import Context, Task
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.labels.shown_examples import read_shown, try_shown
 from opacc_ray.lake.store_uris import open_store
+from opacc_ray.pool import NO_HISTORY
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.commit_log import Commit, Happening
 from opacc_ray.runs.feature_store import compare_objects, write_listing
 from opacc_ray.runs.run import HEADER, Closing, Run
-from opacc_ray.runs.run_documents import ClosedRound
+from opacc_ray.runs.run_documents import ClosedRound, Commit, Happening
 from opacc_ray.runs.series import known_features, pool_changes
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import Report, unreported

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from opacc_ray.errors import ClusterError, LostRayError
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from opacc_ray.cluster import local
 from opacc_ray.errors import ClusterError, LostRayError, OpaccError, redacted, shortened
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 
 log = logging.getLogger(__name__)
 

@@ -28,12 +28,10 @@ from opacc_ray.estimation.failures import Fit, PoolFailures, accuracy_of, assist
 from opacc_ray.estimation.intervals import Estimate, normal_quantile
 from opacc_ray.estimation.sample import Sample, check_level, join
 from opacc_ray.estimation.totals import Evidence, Groups, RandomEvidence, measure
-from opacc_ray.history import History, histories_of
-from opacc_ray.judges import NOT_JUDGED, SAYS_RIGHT, SAYS_WRONG, verdicts
 from opacc_ray.metrics import scores
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, Metric, Ratio, find_place
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.pool import Pool
+from opacc_ray.pool import NOT_JUDGED, SAYS_RIGHT, SAYS_WRONG, History, Pool, histories_of, verdicts
 from opacc_ray.samplers.select import content_of, refuse_other_order, refuse_other_pools
 from opacc_ray.selection import Outcome, Selection
 from opacc_ray.slices import BY_TRUTH, Slicing

@@ -44,9 +44,9 @@ from opacc_ray.estimation.estimate import KnownPool, Numbers
 from opacc_ray.estimation.intervals import Estimate, Value, clipped, normal_quantile, zero_failure_bound
 from opacc_ray.estimation.sample import check_level
 from opacc_ray.estimation.totals import Evidence, ForeseenEvidence, Groups, RandomEvidence
-from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.metrics.metric import Metric
 from opacc_ray.parts.view import View
+from opacc_ray.pool import NO_HISTORY, History
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure

@@ -90,10 +90,9 @@ from opacc_ray.estimation.distribution import measured_weight
 from opacc_ray.estimation.estimate import KnownPool, measure_failures, numbers_of
 from opacc_ray.estimation.failures import PoolFailures, failures_by_design, uses_regression
 from opacc_ray.estimation.sample import Rounds, Sample, check_level, join
-from opacc_ray.history import History, histories_of
 from opacc_ray.metrics.metric import AVERAGES, Metric, Parts, slopes
 from opacc_ray.parts.view import View, views_of
-from opacc_ray.pool import Pool
+from opacc_ray.pool import History, Pool, histories_of
 from opacc_ray.samplers.select import refuse_other_pools
 from opacc_ray.selection import Outcome, Selection, is_binary
 

@@ -35,7 +35,7 @@ from opacc_ray.designs import Design
 from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.errors import LabelError
 from opacc_ray.estimation.constants import LEAST_LEFT
-from opacc_ray.history import NO_HISTORY, History
+from opacc_ray.pool import NO_HISTORY, History
 from opacc_ray.selection import Outcome, Selection, checked_outcome, is_binary
 
 Array = NDArray[np.float64]

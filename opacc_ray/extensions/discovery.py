@@ -50,12 +50,11 @@ from opacc_ray.estimation.failures import Fit, fit_failures
 from opacc_ray.estimation.intervals import Estimate, Interval, hypergeometric_at_most
 from opacc_ray.estimation.sample import Sample
 from opacc_ray.estimation.totals import Evidence, Groups, measure
-from opacc_ray.history import History
 from opacc_ray.labelled import classes_of, read_sample
 from opacc_ray.labels.given_labels import Labelled, labelled_rounds, named
 from opacc_ray.metrics.metric import FEWEST
 from opacc_ray.parts.view import View
-from opacc_ray.pool import Pool
+from opacc_ray.pool import History, Pool
 from opacc_ray.samplers.neyman.sampling import Parameters
 from opacc_ray.samplers.neyman.signals import find_projection
 from opacc_ray.selection import Selection

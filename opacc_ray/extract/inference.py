@@ -47,7 +47,7 @@ from opacc_ray.extract.user_code import Activations, split_answer, user_code
 from opacc_ray.lake.examples import BadItem, Example, Shard, source_of
 from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.pools import read_numbered
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 from opacc_ray.spec import SURPRISE, CoverageSpec, ModelSpec, PoolSpec, Spec, load_function, open_pool, rules_of
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from opacc_ray.extract.surprise import Arrays
 from opacc_ray.extract.user_code import Activations, split_answer, user_code
 from opacc_ray.lake.parquet_io import unless_valid
 from opacc_ray.lake.store_uris import read_uri
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 from opacc_ray.spec import CoverageSpec, ModelSpec, load_function
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -41,7 +41,7 @@ from opacc_ray.extract.shards import (
 from opacc_ray.lake.examples import BadItem, Example, Plan, Shard, source_of
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.store_uris import Store
-from opacc_ray.packages import has_package
+from opacc_ray.registry import has_package
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
 
 log = logging.getLogger(__name__)

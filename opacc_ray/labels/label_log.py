@@ -1,7 +1,8 @@
 """Labels of a run, as its log has them: files that came back, corrections, withdrawals and rules.
 
 Files of labels are kept unchanged under ``rounds/N/labels``, named by their content; a correction is such a file. The
-log (:mod:`opacc_ray.runs.commit_log`) has one entry per action, which names its file. They decide which answers count:
+log (:mod:`opacc_ray.runs.run_documents`) has one entry per action, which names its file. They decide which answers
+count:
 
 - The same file for the same annotator counts once, however often it is imported.
 - The annotator named by the importer replaces those in the rows.
@@ -28,10 +29,10 @@ from opacc_ray.labels import joining, label_rows
 from opacc_ray.labels.formats import parse
 from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, few, name_by_number, numbers_in, quoted
 from opacc_ray.metrics.metric import Ratio
-from opacc_ray.runs.commit_log import Commit, Happening, name_of_labels
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.feature_store import predicted_classes
 from opacc_ray.runs.run import ESTIMATE, ROUNDS, Run
+from opacc_ray.runs.run_documents import Commit, Happening, name_of_labels
 from opacc_ray.spec import ConflictRule, Guidance, ModelSpec, ScoreSpec, Spec
 
 CLOCKS_DIFFER = timedelta(minutes=10)  # how far the clock of a labelling tool may be ahead of ours

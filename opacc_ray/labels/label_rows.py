@@ -22,8 +22,8 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from opacc_ray.errors import DataError, LabelError, shown
-from opacc_ray.judges import SYNONYMS
 from opacc_ray.lake.examples import LONGEST_ID
+from opacc_ray.pool import SYNONYMS
 from opacc_ray.spec import ModelSpec
 from opacc_ray.spec.model_spec import NONE, SEPARATOR, plain_name
 from opacc_ray.spec.table_spec import USUAL_NAMES

@@ -42,7 +42,7 @@ from opacc_ray.lake.decode import FORMATS, MAX_PIXELS
 from opacc_ray.lake.examples import Batch, Columns, Example, Plan, Rules, as_decoded, decoded, ids_of, locate
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_in_order, read_rows
 from opacc_ray.lake.store_uris import Store
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 from opacc_ray.runs.feature_store import unchanged_plan
 from opacc_ray.runs.run import Chosen, Run
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of

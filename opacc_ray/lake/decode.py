@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import shortened
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 
 Alpha = Literal["refuse", "drop", "white", "black", "keep"]
 Orientation = Literal["apply", "ignore"]

@@ -14,7 +14,7 @@ from opacc_ray.runs.run_names import short_name
 if TYPE_CHECKING:
     from opacc_ray.audit.checks import RunPlan, SpecChecks
     from opacc_ray.audit.comparison import ModelComparison
-    from opacc_ray.audit.label_budget import LabelBudget
+    from opacc_ray.audit.goals import LabelBudget
     from opacc_ray.audit.status import RunLog, RunStatus
     from opacc_ray.report.report_documents import WrittenReport
     from opacc_ray.runs import estimate_documents as documents

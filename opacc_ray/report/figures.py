@@ -15,7 +15,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from opacc_ray import svg
-from opacc_ray.audit.label_budget import WidthCourse
+from opacc_ray.audit.goals import WidthCourse
 from opacc_ray.errors import counted
 from opacc_ray.estimation.intervals import Value, clipped
 from opacc_ray.metrics.metric import ACCURACY

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.label_budget import WidthCourse
+from opacc_ray.audit.goals import WidthCourse
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, SliceTable

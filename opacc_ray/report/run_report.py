@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit import accuracy, sanity
-from opacc_ray.audit.accuracy import measure_accuracy
-from opacc_ray.audit.label_budget import width_course
+from opacc_ray.audit.accuracy import lead_of, measure_accuracy, measure_run, open_for_estimates
+from opacc_ray.audit.goals import width_course
 from opacc_ray.audit.prior_knowledge import read_history, read_record
-from opacc_ray.audit.run_numbers import lead_of, measure_run, open_for_estimates
 from opacc_ray.designs.simple_random import Purposive
 from opacc_ray.errors import DataError, OpaccError, counted
 from opacc_ray.estimation.failures import label_free_accuracy

@@ -1,6 +1,6 @@
 """Read and write a run: the files below its prefix in storage, which docs/reference.md lists.
 
-The log decides (commit_log.py): the rest is read where it says so, and compared with the digests that it has.
+The log decides (run_documents.py): the rest is read where it says so, and compared with the digests that it has.
 
     rounds/2/DIGEST/    selection, predictions and manifests of one draw; DIGEST is computed from the first two
 
@@ -38,18 +38,22 @@ from opacc_ray.lake import parquet_io
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.parquet_io import numbers, texts
 from opacc_ray.lake.store_uris import Store, absolute, open_store, read_uri
-from opacc_ray.runs.commit_log import FOLDER as LOG
-from opacc_ray.runs.commit_log import Commit, CommitLog, Happening, digest_of, name_of_labels
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Stated
+from opacc_ray.runs.run_documents import FOLDER as LOG
 from opacc_ray.runs.run_documents import (
     ClosedRound,
+    Commit,
+    CommitLog,
     Draw,
     Goal,
+    Happening,
     IgnoredFiles,
     ModelDigest,
     PoolListing,
     ReferenceListing,
     RunHeader,
+    digest_of,
+    name_of_labels,
 )
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection

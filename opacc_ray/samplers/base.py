@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs import Design
-from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
+from opacc_ray.pool import NO_HISTORY, History
 
 Presets = Mapping[str, Mapping[str, Any]]
 """Name of a published setting -> its parameters."""

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.history import NO_HISTORY, History, histories_of
 from opacc_ray.parts.view import Pools, View, views_of
-from opacc_ray.pool import COLUMNS, LAYERS, Pool
+from opacc_ray.pool import COLUMNS, LAYERS, NO_HISTORY, History, Pool, histories_of
 from opacc_ray.samplers import Previous, Task, find_method, parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Report, unreported
 from opacc_ray.samplers.plausibility import contradiction

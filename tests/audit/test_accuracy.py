@@ -16,7 +16,7 @@ from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, l
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, comparison, verbs
 from opacc_ray.audit.accuracy import load_costs
-from opacc_ray.cli.terminal import terminal_text
+from opacc_ray.cli.command import terminal_text
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimation.estimate import estimate_outcomes

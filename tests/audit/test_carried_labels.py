@@ -11,7 +11,7 @@ from tables import parquet
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import newest_round, status
-from opacc_ray.cli import terminal
+from opacc_ray.cli.command import terminal_text
 from opacc_ray.cli.main import main
 from opacc_ray.designs.inclusion_probability import Grown
 from opacc_ray.errors import LabelError
@@ -241,7 +241,7 @@ def test_labels_of_a_run_that_waits_for_more_are_named(pool: Store, caplog: pyte
         f"(? for can't tell), then `opacc runs remove {third.uri} --force` and run again"
     )
     assert caplog.messages.count(said) == 1
-    told = " ".join(terminal.terminal_text(answers.drawn(newest_round(third))).split())
+    told = " ".join(terminal_text(answers.drawn(newest_round(third))).split())
     assert f"already labelled, in {first.name}; not in the manifests" in told
     assert f"by neyman, {len(read_left(third))} of them to be labelled" in told
     label(second, left[:1])

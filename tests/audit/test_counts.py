@@ -13,7 +13,7 @@ import pytest
 from extracting_here import extracting_here
 
 import opacc_ray as opacc
-from opacc_ray.audit import accuracy, comparison, goals, label_budget, verbs
+from opacc_ray.audit import accuracy, comparison, goals, verbs
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extensions.fleet.accuracy_history import history_in_tables
 from opacc_ray.extensions.fleet.alerts import Evidence
@@ -85,7 +85,7 @@ def test_a_detector_is_audited_from_its_manifest_to_its_report(tmp_path: Path) -
     assert list(manifest(run)[0])[5:8] == ["tp", "fp", "fn"]
     assert import_labels(run, "one.csv", filled(run)).labelled == 60
     with pytest.raises(SpecError, match="only known from labels"):
-        label_budget.label_budget(new_run(tmp_path, name="other"), 0.05, goals.read_target(F1))
+        goals.label_budget(new_run(tmp_path, name="other"), 0.05, goals.read_target(F1))
     first = goals.next_until(run, 0.02, goals.target_of(run, goals.read_target(F1)))
     assert (first.metric, first.reached) == (F1, False)
     assert first.labels_to_go > 60
@@ -110,7 +110,7 @@ def test_a_detector_is_audited_from_its_manifest_to_its_report(tmp_path: Path) -
     assert report.reliability is None, "a score of detections is no forecast of a mean F1"
     assert not any("confident" in item.text for item in report.findings)
     assert "ratio of totals over the pool" in run.store.read("report.html").decode()
-    assert label_budget.label_budget(run, 0.02, goals.read_target(F1)).total_labels > found.n
+    assert goals.label_budget(run, 0.02, goals.read_target(F1)).total_labels > found.n
     tables = str(tmp_path / "lake")
     export_tables(run, tables, features=False)
     rows = {(row["metric"], row["slice"]): row for row in pq.read_table(f"{tables}/estimates").to_pylist()}

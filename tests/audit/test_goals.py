@@ -10,7 +10,7 @@ from written_run import write_run
 
 from opacc_ray.audit import accuracy, goals, verbs
 from opacc_ray.audit.comparison import compare
-from opacc_ray.audit.label_budget import label_budget, label_budget_of_table
+from opacc_ray.audit.goals import label_budget, label_budget_of_table
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError

@@ -12,8 +12,8 @@ from reported_run import label, write_run
 from opacc_ray import Audit
 from opacc_ray.audit import verbs
 from opacc_ray.audit.status import has_page, status
+from opacc_ray.cli.command import terminal_text
 from opacc_ray.cli.main import main
-from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.page.serve import LabelSession
 from opacc_ray.report import label_answers

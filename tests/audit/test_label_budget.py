@@ -6,8 +6,8 @@ import pytest
 from written_run import CLASSES, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import accuracy, goals, verbs
-from opacc_ray.audit.label_budget import label_budget
-from opacc_ray.cli.terminal import terminal_text
+from opacc_ray.audit.goals import label_budget
+from opacc_ray.cli.command import terminal_text
 from opacc_ray.errors import SpecError
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.report import answers

@@ -11,7 +11,7 @@ from s3_proxies import CountingProxy
 
 from opacc_ray.audit import checks
 from opacc_ray.audit.checks import actor_bytes, check, plan_run
-from opacc_ray.cli.terminal import terminal_text
+from opacc_ray.cli.command import terminal_text
 from opacc_ray.errors import SpecError
 from opacc_ray.extract.extraction import Extraction, Extractor
 from opacc_ray.extract.machine import resident_bytes

@@ -10,7 +10,7 @@ from parts_run import CAMERA, CLASSES, CONFIDENCE, IDS, PREDICTION, TRUTH, N, la
 
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, goals, verbs
-from opacc_ray.cli.terminal import terminal_text
+from opacc_ray.cli.command import terminal_text
 from opacc_ray.errors import SpecError
 from opacc_ray.estimation import failures as fit_module
 from opacc_ray.labels import label_actions

@@ -18,8 +18,8 @@ from small_pictures import picture
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.audit.status import newest_round, status
+from opacc_ray.cli.command import terminal_text
 from opacc_ray.cli.main import main
-from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report import answers

@@ -18,8 +18,8 @@ from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, l
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, comparison, verbs
 from opacc_ray.audit.checks import check
+from opacc_ray.cli.command import terminal_text
 from opacc_ray.cli.main import main
-from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.estimation.model_comparison import compare_outcomes

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from opacc_ray.cli.terminal import is_styled, terminal_text
+from opacc_ray.cli.command import is_styled, terminal_text
 from opacc_ray.report.facts import Column, Fact, Table, next_fact
 
 TABLE = Table([Column("id"), Column("labels", "n")], [("カメラ4", "7"), ("a", "120")])

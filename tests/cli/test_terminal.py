@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from opacc_ray.audit.progress import Progress
+from opacc_ray.cli.command import log_to_stderr, say
 from opacc_ray.cli.main import main
-from opacc_ray.cli.terminal import log_to_stderr, say
 
 
 class Terminal(io.StringIO):

@@ -5,7 +5,7 @@ import pytest
 from drawn_rounds import draw_rounds
 
 import opacc_ray as opacc
-from opacc_ray.cli.terminal import terminal_text
+from opacc_ray.cli.command import terminal_text
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.estimation.sample import Rounds
 from opacc_ray.report import answers

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 
-from opacc_ray.packages import EXTRAS
+from opacc_ray.registry import EXTRAS
 
 BLOCKED = {module for module, extra in EXTRAS.items() if extra != "page"} | {"tqdm"}
 

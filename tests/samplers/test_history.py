@@ -8,8 +8,8 @@ from whole_plan import whole_plan
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimation.forecast import AccuracyForecast
-from opacc_ray.history import History
 from opacc_ray.parts.view import View, view_of
+from opacc_ray.pool import History
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals

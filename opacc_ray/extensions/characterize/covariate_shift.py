@@ -45,7 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.extensions.characterize.classes import Grouped, check_width, part_rows, width_of
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 
 Array = NDArray[np.float64]
 

@@ -55,9 +55,9 @@ from opacc_ray.extensions.characterize.data_sets import FEATURES, By, DataSet, c
 from opacc_ray.extensions.characterize.vector_pictures import Pictures, draw_pictures
 from opacc_ray.lake.case_files import READERS, suffix_of
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.packages import has_package, require
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
+from opacc_ray.registry import has_package, require
 from opacc_ray.runs.feature_store import open_view
 from opacc_ray.runs.run import Run
 

@@ -28,7 +28,7 @@ from opacc_ray.labels import label_actions
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.decode import encode_png
 from opacc_ray.lake.store_uris import open_store, read_uri
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 from opacc_ray.report.facts import ends, percent
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs import feature_store

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.run_numbers import request_of
+from opacc_ray.audit.accuracy import request_of
 from opacc_ray.documents import Document, Part, SealedDocument, format_field
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.labels.label_log import LabelAction
-from opacc_ray.packages import require
-from opacc_ray.runs.commit_log import FOLDER as LOG
-from opacc_ray.runs.commit_log import Commit, Happening, digest_of
+from opacc_ray.registry import require
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import Seal
+from opacc_ray.runs.run_documents import FOLDER as LOG
+from opacc_ray.runs.run_documents import Commit, Happening, Seal, digest_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -35,10 +35,10 @@ from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.labelled_rounds import digest_of, having_labels, read_rounds
 from opacc_ray.lake.store_uris import Store, join, open_store, split, write_object
 from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.runs.commit_log import FOLDER as LOG
-from opacc_ray.runs.commit_log import digest_of as digest_of_bytes
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, Stated
 from opacc_ray.runs.run import RUN_FILES, Run, versions
+from opacc_ray.runs.run_documents import FOLDER as LOG
+from opacc_ray.runs.run_documents import digest_of as digest_of_bytes
 from opacc_ray.runs.series import Attempts, attempts_of
 
 if TYPE_CHECKING:

@@ -31,10 +31,9 @@ from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.store import in_order, patience
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.commit_log import digest_of
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, Stated
 from opacc_ray.runs.run import ESTIMATE, HEADER, ROUNDS, Run, read_drawn
-from opacc_ray.runs.run_documents import Draw
+from opacc_ray.runs.run_documents import Draw, digest_of
 from opacc_ray.spec import PoolSpec, Spec
 
 if TYPE_CHECKING:

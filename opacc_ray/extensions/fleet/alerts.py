@@ -29,8 +29,8 @@ from typing import Literal
 from pydantic import Field
 
 from opacc_ray.audit import accuracy
+from opacc_ray.audit.accuracy import RunNumbers, checked_metric, class_names, measure_run, open_for_estimates
 from opacc_ray.audit.comparison import difference_by
-from opacc_ray.audit.run_numbers import RunNumbers, checked_metric, class_names, measure_run, open_for_estimates
 from opacc_ray.documents import Part
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimation.intervals import Estimate, level_of_each

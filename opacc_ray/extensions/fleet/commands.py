@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opacc_ray.audit.progress import Progress
-from opacc_ray.cli.command import Answer, Group, command
-from opacc_ray.cli.terminal import say
+from opacc_ray.cli.command import Answer, Group, command, say
 from opacc_ray.errors import AlertError, DataError, counted, shown
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.extensions.fleet.fleet_summary import FLEETS, open_alerts
 from opacc_ray.extensions.fleet.queue import AuditOutcome
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import names_of_runs
 

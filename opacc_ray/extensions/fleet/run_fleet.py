@@ -33,7 +33,7 @@ from opacc_ray.extensions.fleet.fleet_summary import SUMMARY, Delivery, FleetSum
 from opacc_ray.extensions.fleet.queue import AuditFailure, Ended, Outcomes, work_through
 from opacc_ray.lake.store import Store, write_files
 from opacc_ray.lake.store_uris import is_scheme_of_stores, open_store, split, write_object
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 from opacc_ray.samplers.base import Report, unreported
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.terminal import log_is_json, say
+from opacc_ray.cli.command import Answer, command, log_is_json, say
 from opacc_ray.runs.run_names import remember
 
 log = logging.getLogger(__name__)

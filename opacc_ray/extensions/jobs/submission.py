@@ -26,7 +26,7 @@ from opacc_ray.audit.status import ended_by, status
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shown, without_values
 from opacc_ray.lake.store_uris import join, open_store, read_uri, split
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Ended, RunExit
 from opacc_ray.spec import Spec, modules_of, users_files

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opacc_ray.cli.command import TOOL, Answer, command, on_run, out_option
-from opacc_ray.cli.commands import overlap_option
+from opacc_ray.cli.command import TOOL, Answer, command, on_run, out_option, overlap_option
 
 if TYPE_CHECKING:
     from opacc_ray.extensions.labelling.labelling_tasks import LabellingTasks

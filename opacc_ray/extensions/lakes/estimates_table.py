@@ -24,11 +24,10 @@ from opacc_ray.extensions.lakes import catalogs
 from opacc_ray.extensions.lakes.table_versions import storage_options
 from opacc_ray.lake.parquet_io import encode, pa, pc, read_bytes
 from opacc_ray.lake.store_uris import CATALOG, Store, open_store
-from opacc_ray.packages import require
-from opacc_ray.runs.commit_log import Commit, digest_of
+from opacc_ray.registry import require
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, NumberRow, number_rows
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import Draw
+from opacc_ray.runs.run_documents import Commit, Draw, digest_of
 from opacc_ray.runs.series import Population
 
 POPULATION = {

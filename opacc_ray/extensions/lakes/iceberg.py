@@ -34,7 +34,7 @@ from opacc_ray.lake.logical_schema import FIELD_ID, rebuilt, with_default
 from opacc_ray.lake.parquet_io import pa, read_columns, to_numpy, unless_valid
 from opacc_ray.lake.store import S3_OPTIONS, Entry, Store
 from opacc_ray.lake.store_uris import split
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 
 TRAITS = Traits(TABLE_COLUMNS, parquet.TRAITS.needs, TableKeys, files=(".metadata.json",), patterns=False)
 

@@ -25,7 +25,7 @@ from opacc_ray.lake.formats import TABLE_COLUMNS, Traits, parquet
 from opacc_ray.lake.logical_schema import chain_of, selected
 from opacc_ray.lake.parquet_io import pa, unless_valid
 from opacc_ray.lake.store import Store
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 
 TRAITS = Traits(TABLE_COLUMNS, parquet.TRAITS.needs, table_versions.VersionKeys, patterns=False)
 

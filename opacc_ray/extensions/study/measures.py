@@ -26,8 +26,8 @@ from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.estimation.intervals import normal_quantile, wilson
 from opacc_ray.extensions.study.study_spec import StudySpec
 from opacc_ray.extensions.study.trials import Trial, Truth
-from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
+from opacc_ray.pool import NO_HISTORY, History
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
 from opacc_ray.selection import Outcome, is_binary

@@ -20,7 +20,7 @@ from pydantic import Field
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError, StorageError, redacted, shortened
 from opacc_ray.estimation.intervals import clipped
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 from opacc_ray.report.facts import lowest_first
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import DOCUMENT, PAGE, SUMMARY

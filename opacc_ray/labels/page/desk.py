@@ -41,9 +41,9 @@ from opacc_ray.labels.shown_examples import (
     waiting_ids,
 )
 from opacc_ray.lake.store_uris import read_uri
-from opacc_ray.packages import require
-from opacc_ray.runs.commit_log import name_of_labels
+from opacc_ray.registry import require
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import name_of_labels
 
 SOURCE = "opacc label"  # name of the page's files in the log
 RESERVED, LOOK = 900.0, 3.0  # seconds for which an example is reserved, and between looks at the run

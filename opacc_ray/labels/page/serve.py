@@ -21,7 +21,7 @@ from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.page.desk import Desk
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.packages import require
+from opacc_ray.registry import require
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.series import names_of_runs
 

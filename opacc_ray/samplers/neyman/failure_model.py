@@ -41,9 +41,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.loops import in_threads
 from opacc_ray.parts.view import View
+from opacc_ray.pool import NO_HISTORY, History
 from opacc_ray.samplers.neyman.signals import (
     HALF_RANGE,
     HISTORY,

@@ -101,7 +101,6 @@ from numpy.typing import NDArray
 from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, draw_along, inclusion_probabilities
 from opacc_ray.designs.simple_random import unlabelled_index
 from opacc_ray.errors import SpecError
-from opacc_ray.history import History
 from opacc_ray.metrics import scores
 from opacc_ray.metrics.metric import (
     ACCURACY,
@@ -114,6 +113,7 @@ from opacc_ray.metrics.metric import (
     slopes,
 )
 from opacc_ray.parts.view import View
+from opacc_ray.pool import History
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter, unlabelled
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
 from opacc_ray.samplers.neyman.signals import JUDGE, STATED, Signals, with_stated

@@ -19,8 +19,8 @@ from restored import Restored
 from opacc_ray.audit import accuracy, goals, stages, verbs
 from opacc_ray.audit.stages import index_features, unfinished
 from opacc_ray.audit.status import newest_round, run_log, status
+from opacc_ray.cli.command import terminal_text
 from opacc_ray.cli.main import main
-from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extensions.evidence.verify import Verification, verify
 from opacc_ray.extract.feature_set import read_index
@@ -30,8 +30,8 @@ from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report import answers
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.commit_log import Happening
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Happening
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from small_fleet import SPEC, Weeks, label, model, write_fleet
 from small_pictures import picture
 
 from opacc_ray.audit import comparison, verbs
+from opacc_ray.cli.command import terminal_text
 from opacc_ray.cli.main import main
-from opacc_ray.cli.terminal import terminal_text
 from opacc_ray.errors import AlertError, DataError
 from opacc_ray.extensions.fleet.alerts import Evidence
 from opacc_ray.extensions.fleet.commands import fleet_text
