@@ -1,4 +1,4 @@
-"""Define a selection: the chosen examples and the design that chose them, in one JSON or Parquet file.
+"""Define a selection: the chosen examples and the design that chose them, in one JSON file.
 
 Labels arrive days later, in another process and perhaps another version. A selection is saved without loss and holds
 everything that its estimate needs. A file that contradicts itself is refused.
@@ -126,20 +126,13 @@ class Selection:
         return json.dumps(self.to_dict(), indent=1, allow_nan=False).encode() + b"\n"
 
     def save(self, path: str | Path) -> None:
-        """Write one file: Parquet if the name ends in ``.parquet``, JSON otherwise."""
-        target = Path(path)
-        if target.suffix == ".parquet":
-            self._save_parquet(target)
-        else:
-            target.write_bytes(self.to_json())
+        """Write one file, of JSON."""
+        Path(path).write_bytes(self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> "Selection":
         """Read what :meth:`save` wrote; raise DataError if the file is something else."""
-        source = Path(path)
-        if source.suffix == ".parquet":
-            return cls.from_dict(_read_parquet(source), str(source))
-        return cls.from_json(source.read_bytes(), str(source))
+        return cls.from_json(Path(path).read_bytes(), str(path))
 
     @classmethod
     def from_json(cls, data: bytes, source: str) -> "Selection":
@@ -149,17 +142,6 @@ class Selection:
         except (ValueError, RecursionError) as error:
             raise DataError(f"{source} is not the JSON of a selection: {shortened(str(error))}") from None
         return cls.from_dict(content, source)
-
-    def _save_parquet(self, target: Path) -> None:
-        """Write a column per attribute of examples, and the rest in the header."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        own = self.design.columns()
-        header = {key: item for key, item in self.to_dict().items() if key not in ("index", "ids")}
-        header["design"] = {name: item for name, item in header["design"].items() if name not in own}
-        columns = {"index": self.index, "id": list(self.ids)} | {f"design_{name}": own[name] for name in own}
-        pq.write_table(pa.table(columns).replace_schema_metadata({"opacc": json.dumps(header)}), target)
 
     def _check(self, source: str) -> None:
         """Raise DataError, naming ``source``, if entries do not fit each other."""
@@ -190,25 +172,6 @@ def _contents(given: Any, source: str) -> tuple[Content, ...]:
     if any(len(pair) != 2 for item in pairs for pair in item.values()):
         raise DataError(f"{source}: contents is {given!r:.60}, and must list two digests for each feature of a pool")
     return tuple(pairs)  # type: ignore[arg-type]
-
-
-def _read_parquet(source: Path) -> dict[str, Any]:
-    """Return the content of a selection as in its JSON; raise DataError if the file holds something else."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        # Threads that still read at exit would kill the interpreter by a signal.
-        table = pq.ParquetFile(source, pre_buffer=False).read(use_threads=False)
-        header = json.loads((table.schema.metadata or {})[b"opacc"])
-        columns = {name: table[name].to_pylist() for name in table.column_names}
-        own = {name.removeprefix("design_"): columns[name] for name in columns if name.startswith("design_")}
-        rows = {"index": columns["index"], "ids": columns["id"]}
-    except (pa.ArrowException, OSError, MemoryError, RecursionError, KeyError, ValueError) as error:
-        raise DataError(f"{source} is not the Parquet of a selection: {shortened(str(error))}") from None
-    if not isinstance(header, dict) or not isinstance(header.get("design", {}), dict):
-        raise DataError(f"{source} is not the Parquet of a selection: its header is not a mapping")
-    return header | rows | {"design": header.get("design", {}) | own}
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------

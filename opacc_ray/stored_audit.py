@@ -20,7 +20,6 @@ import os
 import sys
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -30,7 +29,7 @@ from opacc_ray.audit.checks import check_pool
 from opacc_ray.audit.comparison import ModelComparison
 from opacc_ray.audit.goals import LabelBudget, Target, label_budget, label_budget_of_table, next_until, read_goal
 from opacc_ray.audit.progress import Progress
-from opacc_ray.audit.status import RunLog, RunStatus, has_page, newest_round, no_page, run_as_of, run_log, status
+from opacc_ray.audit.status import RunLog, RunStatus, has_page, newest_round, no_page, run_log, status
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
@@ -403,7 +402,6 @@ class Audit:
         by: Sequence[str] | None = None,
         costs: str | None = None,
         score: Mapping[str, Any] | None = None,
-        as_of: datetime | None = None,
     ) -> AccuracyEstimate:
         """Estimate accuracy and metrics, and store them as ``estimate.json``.
 
@@ -416,7 +414,6 @@ class Audit:
         by : slices of the spec, "prediction" or "truth", to state them by; default: the slices of the spec
         costs : file with the cost of errors by class, for the mean cost
         score : score of a regression or of sets of labels, this time only, such as {"within": 0.5}
-        as_of : state what was known at that time; then nothing is stored
 
         Raises
         ------
@@ -431,8 +428,6 @@ class Audit:
             worth = _score_of(run.spec, score)
         if costs is not None:
             prices = load_costs(costs, run.spec.model, run.num_classes)
-        if as_of is not None:
-            run = run_as_of(run, as_of)
         return accuracy.estimate(
             run,
             level=level,
@@ -442,7 +437,6 @@ class Audit:
             by=by,
             costs=prices,
             score=worth,
-            keep=as_of is None,
         )
 
     def report(
@@ -472,14 +466,9 @@ class Audit:
         runs = [other.record if isinstance(other, Audit) else verbs.open_other(self.record, other) for other in others]
         return comparison.compare(self.record, *runs, metric=metric, level=level, partial=partial)
 
-    def budget(
-        self, until: str | float, *, by: str | None = None, level: float = 0.95, method: str | None = None
-    ) -> LabelBudget:
-        """Predict how many labels an interval takes: 0.03, or "recall@defect ±0.03"; ``by`` as for :meth:`next`.
-
-        ``method``: also the labels that this one needs in one round.
-        """
-        return label_budget(self.record, *read_goal(until, by), level=level, method=method)
+    def budget(self, until: str | float, *, by: str | None = None, level: float = 0.95) -> LabelBudget:
+        """Predict how many labels an interval takes: 0.03, or "recall@defect ±0.03"; ``by`` as for :meth:`next`."""
+        return label_budget(self.record, *read_goal(until, by), level=level)
 
 
 def first_budget(spec: str, until: str, by: str | None, keys: TableKeys) -> int | None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opacc_ray.designs.draw_probability import HansenHurwitz
-from opacc_ray.designs.simple_random import SimpleRandom, Stratified
+from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import DataError
 from opacc_ray.selection import Selection
 
@@ -16,25 +16,6 @@ SRS = Selection("srs", {"replacement": False}, 7, 50, np.array([4, 0, 9]), ("e",
 SUPS = Selection(
     "sups", {}, 7, 50, np.array([4, 0, 4]), ("e", "a", "e"), HansenHurwitz(np.array([0.1, 0.2, 0.1]), 50, 0.01), 2
 )
-SSRS = Selection(
-    "ssrs",
-    {"strata": 1},
-    7,
-    50,
-    np.arange(4),
-    tuple("abcd"),
-    Stratified(np.array([0, 1, 0, 1]), np.array([25, 25])),
-    facts={"strata": [{"kl": 0.1}, {"kl": 0.2}]},
-)
-
-
-def test_parquet_has_a_column_for_what_each_example_has(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    SSRS.save(tmp_path / "selection.parquet")
-    table = pq.read_table(tmp_path / "selection.parquet")
-    assert table.column_names == ["index", "id", "design_stratum"]
-    assert table["design_stratum"].to_pylist() == [0, 1, 0, 1]
 
 
 def test_restricts_to_labelled_examples() -> None:
@@ -82,19 +63,3 @@ def test_what_is_no_selection_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "selection.json").write_text(content)
     with pytest.raises(DataError, match=r"selection\.json (has format None|is not the JSON)"):
         Selection.load(tmp_path / "selection.json")
-
-
-def test_parquet_that_is_damaged_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    """Arrow raises OSError for pages that do not unpack, and asks for gigabytes where a length is damaged."""
-    path = tmp_path / "selection.parquet"
-    SSRS.save(path)
-    sound, rng = path.read_bytes(), np.random.default_rng(0)
-    refusals = []
-    for place in rng.integers(0, len(sound), 150):
-        path.write_bytes(sound[:place] + bytes([sound[place] ^ 255]) + sound[place + 1 :])
-        try:
-            Selection.load(path)
-        except DataError as error:
-            refusals.append(str(error))
-    assert len(refusals) > 20
-    assert [message for message in refusals if "\n" in message] == []

@@ -34,7 +34,7 @@ from opacc_ray.errors import LabelError, SpecError, shown
 from opacc_ray.estimation.adjustments import baseline
 from opacc_ray.estimation.class_totals import Interim
 from opacc_ray.estimation.estimate import KnownPool, Numbers
-from opacc_ray.estimation.forecast import AccuracyForecast, NumberForecast, forecast_method, worth_of_judges
+from opacc_ray.estimation.forecast import AccuracyForecast, NumberForecast, worth_of_judges
 from opacc_ray.estimation.intervals import Estimate, clipped, joined_reasons
 from opacc_ray.estimation.sequential import (
     InterimAnalysis,
@@ -54,7 +54,7 @@ from opacc_ray.pool import NO_HISTORY, History
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Goal, RoundLook
-from opacc_ray.samplers import find_method, parse_parameters
+from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Report, unreported
 from opacc_ray.samplers.neyman import Parameters
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, Slicing
@@ -388,10 +388,6 @@ class LabelBudget(Document):
     srs_labels: int = Field(ge=1, description="total number of labels of a simple random sample")
     sizes: list[int] = Field(description="labels of each round to draw, as forecast; empty if the goal is reached")
     advice: str | None = Field(description="one sentence if the goal is too expensive; otherwise null")
-    method: str | None = Field(default=None, description="the requested method; null if none")
-    method_labels: int | None = Field(
-        default=None, description="labels of that method in one round, from the start; null without a method"
-    )
     judges: JudgeBudget | None = Field(
         default=None, description="what the judges save; null without judges, and for other numbers than the accuracy"
     )
@@ -408,21 +404,11 @@ _LEAST = 20
 """Fewest labels of a forecast before there are any."""
 
 
-def label_budget(
-    run: Run,
-    half_width: float,
-    target: Target = ACCURACY_OF_POOL,
-    *,
-    level: float = 0.95,
-    method: str | None = None,
-) -> LabelBudget:
-    """Forecast the labels for an interval of ± ``half_width``, also by ``method`` if given; writes nothing.
+def label_budget(run: Run, half_width: float, target: Target = ACCURACY_OF_POOL, *, level: float = 0.95) -> LabelBudget:
+    """Forecast the labels for an interval of ± ``half_width``; writes nothing.
 
-    Raises LabelError if ``half_width`` is not positive; SpecError if there is no such number, or the method is unknown,
-    draws no random sample, or lacks its features.
+    Raises LabelError if ``half_width`` is not positive; SpecError if there is no such number.
     """
-    if method is not None and not target.is_accuracy:
-        raise SpecError(f"--method forecasts the accuracy of the pool only; remove it for {target}")
     rounds, target = _complete_rounds(run), target_of(run, target)
     if not rounds:
         _refuse_ratio(target)
@@ -436,11 +422,7 @@ def label_budget(
                 forecast = _forecast(run, view, target, history)
                 budget = _by_forecast(forecast, run.uri, target, half_width, level, history)
             judges = judge_budget(view, budget.total_labels, previous, history) if target.is_accuracy else None
-    by_method = None
-    if method is not None:
-        srs = budget.srs_labels
-        by_method = srs if method == "srs" else _by_method(run, method, half_width, level, previous)
-    return budget.model_copy(update={"method": method, "method_labels": by_method, "judges": judges})
+    return budget.model_copy(update={"judges": judges})
 
 
 def label_budget_of_table(
@@ -627,14 +609,3 @@ def _course_by_labels(
         for num, width, is_seen in widths
     ]
     return WidthCourse(level=level, labels=now.labels, points=points)
-
-
-def _by_method(run: Run, method: str, half_width: float, level: float, previous: Previous) -> int:
-    """Forecast the labels of a method in one round, with failures where labels or confidences predict them."""
-    sample = run.spec.sample
-    own = run.spec.drawn_with(method, sample.parameters if method == sample.method else {})
-    parameters, reads = parse_parameters(method, own), Parameters().optional_features
-    optional = tuple(dict.fromkeys([*parameters.optional_features, *reads]))
-    with feature_store.open_view(run, find_method(method).needs(parameters), optional, parameters.instead) as view:
-        history = read_history(run, keep=False)
-        return forecast_method(view, method, half_width, level, parameters=own, previous=previous, history=history)

@@ -12,7 +12,7 @@ from pydantic import Field
 from opacc_ray.audit.sanity import predicted_by, warnings_now, warnings_of
 from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.documents import Document, Part, format_field
-from opacc_ray.errors import LabelError, OpaccError, SpecError, counted, redacted, shortened
+from opacc_ray.errors import LabelError, OpaccError, counted, redacted, shortened
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.metrics.metric import ACCURACY
@@ -302,26 +302,6 @@ def run_log(run: Run) -> RunLog:
         for commit in run.commits
     ]
     return RunLog(run=run.uri, head=run.head, entries=entries)
-
-
-def run_as_of(run: Run, time: datetime) -> Run:
-    """Return the run as it was at a time; raises SpecError if its log was empty then."""
-    seen = tuple(commit for commit in run.commits if datetime.fromisoformat(commit.at) <= time)
-    if run.commits and not seen:
-        raise SpecError(
-            f"nothing had been drawn in {run.uri} at {time:%Y-%m-%d %H:%M:%S} UTC; its log begins at "
-            f"{run.commits[0].at[:19]}"
-        )
-    newest, now = run.commits[-1:], datetime.now(UTC)
-    if newest and datetime.fromisoformat(newest[0].at) > max(time, now):
-        log.warning(
-            "%s has entries as late as %s UTC, and it is %s: a clock was wrong; more may have been known at %s",
-            run.uri,
-            newest[0].at[:19],
-            f"{now:%H:%M:%S}",
-            f"{time:%Y-%m-%d %H:%M:%S}",
-        )
-    return run.at(seen)
 
 
 def _said(commit: Commit) -> Iterator[str]:

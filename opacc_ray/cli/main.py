@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -420,21 +419,6 @@ labels = cli.Group(
 # -- results ---------------------------------------------------------------------------------------------
 
 
-class _Time(click.ParamType):  # type: ignore[type-arg]
-    """A time in ISO 8601, UTC unless it says otherwise; a day means its end."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> datetime:
-        try:
-            found = datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value}: give a day or a time, such as 2026-11-20 or 2026-11-20T09:30", param, context)
-        if len(str(value)) <= len("2026-11-20"):
-            found += timedelta(days=1) - timedelta(microseconds=1)
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
 @cli.command("estimate")
 @cli.on_audit
 @click.option("--costs", metavar="COSTS.yaml", help="Cost of errors by class; also report the mean cost.")
@@ -446,9 +430,6 @@ class _Time(click.ParamType):  # type: ignore[type-arg]
 @click.option("--metric", "metrics", multiple=True, metavar="METRIC", help="Report macro_f1, recall@CLASS, mae, …")
 @click.option("--by", multiple=True, metavar="SLICES", help="By a slice of the spec, prediction or truth.")
 @click.option(
-    "--as-of", type=_Time(), metavar="TIME", help="What was known at a time, such as 2026-11-20; nothing is written."
-)
-@click.option(
     "--score",
     metavar="NAME=VALUE",
     help="Score, this time only: within=0.5, error_scale=2, or exact=true (multilabel).",
@@ -458,7 +439,6 @@ class _Time(click.ParamType):  # type: ignore[type-arg]
 @cli.verbose_option
 def estimate(
     audit: "Audit",
-    as_of: datetime | None,
     costs: str | None,
     assist: bool,
     metrics: tuple[str, ...],
@@ -478,7 +458,6 @@ def estimate(
         by=by or None,
         costs=costs,
         score=None if score is None else cli.parse_assignments([score], "--score"),
-        as_of=as_of,
     )
     return cli.Answer(stated, answers.estimate(stated, answers.step_after(audit.record, stated, metrics)))
 
@@ -506,10 +485,9 @@ def compare(audit: "Audit", others: tuple[str, ...], metric: str, partial: bool,
 @click.argument("uri", metavar="RUN|FILE.csv", type=cli.RUN)
 @cli.until_option(required=True, help="Half-width to reach, such as 0.03 or 'recall@defect ±0.03'.")
 @cli.by_option
-@click.option("--method", metavar="METHOD", help="Also report the labels that this method needs in one round.")
 @cli.level_option
 @cli.columns_option
-def budget(uri: str, until: str, by: str | None, method: str | None, level: float, columns: str | None) -> cli.Answer:
+def budget(uri: str, until: str, by: str | None, level: float, columns: str | None) -> cli.Answer:
     """Predict how many labels an interval of ±W needs."""
     from opacc_ray.audit.goals import label_budget_of_table, read_goal
     from opacc_ray.report import answers
@@ -517,13 +495,11 @@ def budget(uri: str, until: str, by: str | None, method: str | None, level: floa
     from opacc_ray.stored_audit import Audit
 
     if is_table(uri):
-        if method:
-            raise click.UsageError(f"{uri} is a file, and --method needs a run; remove it")
         needed = label_budget_of_table(uri, *read_goal(until, by), level=level, columns=columns)
     else:
         if columns is not None:
             raise click.UsageError("--columns is for a CSV file; a run has those of pool.columns; remove it")
-        needed = Audit.open(uri).budget(until, by=by, level=level, method=method)
+        needed = Audit.open(uri).budget(until, by=by, level=level)
     step = answers.step_to_goal(needed, is_table(uri), columns)
     return cli.Answer(needed, [*answers.label_budget(needed), *step])
 

@@ -64,9 +64,6 @@ GAMBLERS = 24
 SENSIBLE_SHARE, SENSIBLE_PRICE = 0.5, 1.5
 """Share of the pool, and multiple of a simple random sample, above which a goal causes advice."""
 
-TRIALS, LEAST_TRIAL = 20, 50
-"""Draws of another method by which its variance is predicted, and their least size."""
-
 DRAWS = 20_000
 """Draws from the distribution of the estimates, for the probability of being best."""
 

@@ -10,9 +10,6 @@ None of these is less than the number of labels for an interval without a failur
 
     least n with ½·(1 - (α/2)^(1/n)) <= W
 
-Any other random method has V(n) = (1/n - 1/N)/(1/m - 1/N) · V(m). V(m) is the mean variance that its design states for
-some draws of m examples, whose outcomes are drawn by p.
-
 A metric, a slice or a class has the interval that its labels are expected to give
 (:mod:`opacc_ray.estimation.totals`), with π as neyman would draw n at once to serve it.
 
@@ -25,21 +22,19 @@ p is the failure model's prediction before any label: the model's confidence, te
 `neyman` takes about as many labels as forecast. The model may be far worse than its confidence, and then only the last
 number is certain.
 
-Legend: N pool, n labels, m those of a trial draw, W half-width, 1 - α level, z its normal quantile, θ share of
-failures.
+Legend: N pool, n labels, W half-width, 1 - α level, z its normal quantile, θ share of failures.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.inclusion_probability import inclusion_probabilities
-from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimation.constants import LEAST_TRIAL, TRIALS
+from opacc_ray.errors import LabelError
 from opacc_ray.estimation.estimate import KnownPool, Numbers
 from opacc_ray.estimation.intervals import Estimate, Value, clipped, normal_quantile, zero_failure_bound
 from opacc_ray.estimation.sample import check_level
@@ -49,10 +44,9 @@ from opacc_ray.parts.view import View
 from opacc_ray.pool import NO_HISTORY, History
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
-from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure
+from opacc_ray.samplers.neyman.failure_model import predict_failure
 from opacc_ray.samplers.neyman.sampling import signals_for
 from opacc_ray.samplers.neyman.signals import JUDGE, JUDGED
-from opacc_ray.samplers.select import select
 
 
 class LabelForecast(NamedTuple):
@@ -223,60 +217,6 @@ def _half(found: Value) -> float:
 def _first(size: int, is_enough: Callable[[int], bool]) -> int:
     """Return the least number of labels that is enough, by halving."""
     return 1 + bisect_left(range(1, size), True, key=is_enough)
-
-
-def forecast_method(
-    view: View,
-    method: str,
-    half_width: float,
-    level: float = 0.95,
-    *,
-    parameters: Mapping[str, Any] | None = None,
-    previous: Previous = NO_PREVIOUS,
-    history: History = NO_HISTORY,
-) -> int:
-    """Return the number of labels that a method takes in one round for an interval of ± ``half_width``.
-
-    Parameters
-    ----------
-    parameters : the method's own
-    previous : labels so far, to which the failure model is fitted
-    history : what is known before the first label
-
-    Raises
-    ------
-    LabelError
-        If ``half_width`` or ``level`` is not between 0 and 1.
-    SpecError
-        If the method draws no random sample.
-    """
-    _check(half_width, level)
-    if view.size == 1:
-        return 1
-    task = Task(1, neyman.Parameters(), previous, history=history)
-    forecast = neyman.foresee(view, task)[0]
-    free = np.delete(forecast.failure, previous.chosen)
-    share = float((free if len(free) else forecast.failure).mean())
-    target = (half_width / normal_quantile(level)) ** 2
-    trial = min(max(round(_labels_of_srs(target, share, view.size)), LEAST_TRIAL), max(view.size // 2, 1))
-    variance = _mean_variance(view, method, trial, dict(parameters or {}), forecast)
-    factor = variance / (1 / trial - 1 / view.size)
-    found = 1 / (target / max(factor, 1e-300) + 1 / view.size)
-    return math.ceil(min(max(found, _without_failures(half_width, level)), view.size))
-
-
-def _mean_variance(view: View, method: str, num: int, parameters: Mapping[str, Any], forecast: Forecast) -> float:
-    """Return the mean variance that a method's design states for some draws of ``num``, their outcomes drawn by p."""
-    rng, variances = np.random.default_rng(0), []
-    for seed in range(TRIALS):
-        drawn = select(view, method, num, seed, **parameters)
-        if drawn.design.reason is not None:
-            raise SpecError(
-                f"--method {method}: {drawn.design.reason}, so the width of its interval cannot be forecast"
-            )
-        failure = (rng.random(num) < forecast.at(drawn.index)).astype(np.float64)
-        variances.append(drawn.design.failure_variance(failure))
-    return float(np.mean(variances))
 
 
 def _check(half_width: float, level: float) -> None:

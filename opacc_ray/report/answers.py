@@ -157,9 +157,6 @@ def label_budget(document: "LabelBudget") -> list[facts.Line]:
         basis, others = _basis_of_budget(document)
         random = f"{counted(document.srs_labels, 'label')} by simple random sampling"
         lines = facts.facts(("goal", needed), ("based on", basis), ("or", others), ("random", random))
-    if document.method is not None:
-        one = f"{counted(document.method_labels or 0, 'label')} by {document.method} in one round, from the beginning"
-        lines += facts.facts(("method", one))
     if document.reached:
         return [*lines]
     ways = list[str]()

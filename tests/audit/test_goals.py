@@ -226,10 +226,6 @@ def test_after_a_round_the_budget_is_that_of_the_goal(run: Run, capsys: pytest.C
         out = capsys.readouterr().out
         assert out.startswith("goal      " + ("recall of defect ±10" if target == DEFECT else "accuracy by camera ±10"))
         assert "60 labels, which estimate" in out
-    with pytest.raises(
-        SpecError, match="--method forecasts the accuracy of the pool only; remove it for recall@defect"
-    ):
-        label_budget(run, 0.1, DEFECT, method="srs")
 
 
 def test_a_file_of_predictions_has_a_budget_for_any_number(tmp_path: Path) -> None:

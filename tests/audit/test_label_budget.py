@@ -8,7 +8,6 @@ from written_run import CLASSES, PREDICTION, TRUTH, N, label, write_run
 from opacc_ray.audit import accuracy, goals, verbs
 from opacc_ray.audit.goals import label_budget
 from opacc_ray.cli.command import terminal_text
-from opacc_ray.errors import SpecError
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.report import answers
 from opacc_ray.runs.run import Run
@@ -63,20 +62,6 @@ def test_the_course_of_half_widths_goes_from_what_is_seen_to_what_is_forecast(la
     else:  # the goal is where the line says
         below = next(point.labels for point in course.points if point.half_width <= 0.05)
         assert below >= found.total_labels
-
-
-def test_another_method_takes_what_its_design_lets_one_expect(run: Run) -> None:
-    plain, srs = label_budget(run, 0.04), label_budget(run, 0.04, method="srs")
-    assert plain.method_labels is None
-    assert srs.method_labels == srs.srs_labels
-    by_neyman = label_budget(run, 0.04, method="neyman").method_labels
-    assert by_neyman == pytest.approx(plain.total_labels, rel=0.15)
-    with pytest.raises(SpecError, match="did you mean 'css'"):
-        label_budget(run, 0.04, method="cs")
-    verbs.select(run, "srs", 60, {})
-    label(run, run.read_selection(1).ids)
-    after = label_budget(run, 0.04, method="srs")
-    assert after.method_labels == after.srs_labels
 
 
 def test_rounds_are_combined_exactly_unbiased_if_the_run_asks_for_it(run: Run) -> None:

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 import opacc_ray as opacc
-from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.errors import LabelError
 from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.estimation.forecast import AccuracyForecast, forecast_method
+from opacc_ray.estimation.forecast import AccuracyForecast
 from opacc_ray.parts.view import view_of
-from opacc_ray.samplers.base import Previous
 from opacc_ray.samplers.select import select
 
 
@@ -41,7 +40,7 @@ def test_a_confident_and_right_model_takes_the_labels_of_an_interval_without_fai
         return (interval.high - interval.low) / 2
 
     assert stated(found.srs) <= half_width < stated(found.srs - 2)
-    assert found.neyman == found.srs == found.worthless == forecast_method(pool, "srs", half_width)
+    assert found.neyman == found.srs == found.worthless
     widths = AccuracyForecast(pool).half_widths(found.srs)
     assert widths.srs == widths.neyman == pytest.approx(stated(found.srs), rel=0.01)
 
@@ -61,17 +60,10 @@ def test_rounds_reach_the_goal_with_about_as_many_labels() -> None:
     assert 0.6 * 0.03 < np.mean(widths) < 1.4 * 0.03
 
 
-def test_a_half_width_of_zero_is_refused() -> None:
-    pool, _ = make_pool(100, 1)
-    with pytest.raises(LabelError, match="half_width=0"):
-        AccuracyForecast(view_of(pool)).labels(0)
-
-
-def test_a_purposive_method_has_no_forecast() -> None:
-    rng = np.random.default_rng(4)
-    pool = opacc.Pool(hidden=rng.normal(size=(300, 4)), confidence=rng.uniform(0.5, 1, 300))
-    with pytest.raises(SpecError, match=r"--method ces: .*, so the width of its interval cannot be forecast"):
-        forecast_method(view_of(pool), "ces", 0.05)
+@pytest.mark.parametrize("half_width", [0, -1, 1, np.nan])
+def test_an_invalid_goal_is_refused(half_width: float) -> None:
+    with pytest.raises(LabelError, match=r"half_width=.*: give a number between 0 and 1"):
+        AccuracyForecast(view_of(make_pool(60, 3)[0])).labels(half_width)
 
 
 @pytest.mark.parametrize("level", [0, 1, 1.5, -1, np.nan])
@@ -80,7 +72,6 @@ def test_an_invalid_level_is_refused(level: float) -> None:
     for foresee in (
         lambda: AccuracyForecast(view).labels(0.05, level),
         lambda: AccuracyForecast(view).half_widths(5, level),
-        lambda: forecast_method(view, "srs", 0.05, level),
     ):
         with pytest.raises(LabelError, match=r"level=.*: give a confidence level"):
             foresee()
@@ -90,16 +81,3 @@ def test_an_invalid_level_is_refused(level: float) -> None:
 def test_more_labels_than_there_are_examples_are_refused(labels: int) -> None:
     with pytest.raises(LabelError, match=f"labels={labels}: give numbers from 1 to the 60 examples of the pool"):
         AccuracyForecast(view_of(make_pool(60, 3)[0])).half_widths(labels)
-
-
-@pytest.mark.parametrize("half_width", [0, -1, 1, np.nan])
-def test_another_method_refuses_an_invalid_goal(half_width: float) -> None:
-    with pytest.raises(LabelError, match=r"half_width=.*: give a number between 0 and 1"):
-        forecast_method(view_of(make_pool(60, 3)[0]), "srs", half_width)
-
-
-def test_another_method_is_forecast_for_a_labelled_pool_and_for_one_example() -> None:
-    pool, outcome = make_pool(60, 3)
-    whole = Previous(np.arange(60), outcome)
-    assert 1 <= forecast_method(view_of(pool), "srs", 0.05, previous=whole) <= 60
-    assert forecast_method(view_of(opacc.Pool(confidence=[0.5])), "srs", 0.05) == 1

@@ -1,6 +1,5 @@
 """What a report says: the numbers of the estimate, round by round, by confidence and class; honest where they lack."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +7,8 @@ import pytest
 from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label, labelled_run, write_run
 
 from opacc_ray.audit import accuracy, verbs
-from opacc_ray.audit.status import run_as_of, status
-from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.audit.status import status
+from opacc_ray.errors import LabelError
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.decision import worth
@@ -60,19 +59,6 @@ def test_a_report_that_is_written_logs_its_estimate_once(tmp_path: Path) -> None
     assert len(run.estimates()) == 1
     make_report(run, level=0.9)
     assert [estimate.level for _, estimate in run.estimates()] == [0.95, 0.9]
-
-
-def test_what_was_known_at_a_time_is_stated_whatever_came_later(tmp_path: Path) -> None:
-    run = labelled_run(tmp_path, 40)
-    first = accuracy.estimate(run)
-    then = datetime.now(UTC)
-    label(run, verbs.next_round(run, 20).ids)
-    accuracy.estimate(run)
-    assert accuracy.estimate(run_as_of(run, then), keep=False) == first
-    with pytest.raises(
-        SpecError, match=r"nothing had been drawn in .* at 2020-01-01 00:00:00 UTC; its log begins at 20"
-    ):
-        run_as_of(run, datetime(2020, 1, 1, tzinfo=UTC))
 
 
 def test_metrics_that_were_asked_for_are_reported_and_slices_as_long_as_the_labels_are_the_same(tmp_path: Path) -> None:

@@ -329,7 +329,6 @@ def test_a_class_whose_name_means_cant_tell_is_a_warning(folder: Path, told) -> 
             ["submit", "answers.csv"],
             "answers.csv is a file of predictions, and this needs a spec, a YAML file: `opacc run",
         ),
-        (["budget", "answers.csv", "--until", "0.05", "--method", "srs"], "--method needs a run; remove it"),
         (["run", "audits/answers.yaml", "--budget", "40"], "--budget is only for a file of predictions; set it in the"),
         (["run", "answers.txt", "--budget", "40"], "there is no spec at answers.txt"),
         (["run", "audits", "--budget", "40"], "audits is a folder, not a spec; to audit what is in it, name it as"),
