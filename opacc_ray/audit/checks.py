@@ -52,63 +52,58 @@ MOST_IDS = 5_000_000
 class SpecCheck(Part):
     """One check."""
 
-    name: str = Field(
-        description="what was checked: pool, budget, weights, output, model, and further parts of the spec"
-    )
-    ok: bool = Field(description="whether a run can continue")
-    found: str = Field(description="the finding, or the problem and its fix")
+    name: str  # what was checked: pool, budget, weights, output, model, and further parts of the spec
+    ok: bool  # whether a run can continue
+    found: str  # the finding, or the problem and its fix
 
 
 class Requests(Part):
     """Requests to storage."""
 
-    list: int = Field(ge=0, description="pages of listings")
-    read: int = Field(ge=0, description="reads of the pool's files, or of ranges of them")
-    write: int = Field(ge=0, description="objects that are written")
+    list: int = Field(ge=0)  # pages of listings
+    read: int = Field(ge=0)  # reads of the pool's files, or of ranges of them
+    write: int = Field(ge=0)  # objects that are written
 
 
 class MeasuredPace(Part):
     """Measured pace of some batches on this machine, in seconds per example."""
 
-    examples: int = Field(ge=1, description="measured examples")
-    reading: float = Field(ge=0, description="reading, decoding and the transform, including waiting")
-    reading_cpu: float = Field(ge=0, description="CPU time of reading")
-    computing: float = Field(ge=0, description="computing the model")
-    device: str = Field(description="device of the model: cpu or cuda")
+    examples: int = Field(ge=1)  # measured examples
+    reading: float = Field(ge=0)  # reading, decoding and the transform, including waiting
+    reading_cpu: float = Field(ge=0)  # CPU time of reading
+    computing: float = Field(ge=0)  # computing the model
+    device: str  # device of the model: cpu or cuda
 
 
 class RunPlan(Part):
     """Forecast of the resources for a run."""
 
-    files: int = Field(ge=1, description="files of the pool, and of the reference if there is one")
-    shards: int = Field(ge=1, description="units of work")
-    examples: int = Field(ge=1, description="examples of both")
-    estimated: bool = Field(description="whether the number of examples is an estimate, because metadata lack it")
-    requests: Requests = Field(description="requests to storage")
-    bytes_read: int = Field(ge=0, description="bytes read from the pool")
-    bytes_written: int = Field(ge=0, description="bytes of features written")
-    actors: int = Field(ge=1, description="number of actors, each with one copy of the model")
-    hours: float = Field(ge=0, description="hours of extraction, without start-up")
-    memory_actor: int = Field(ge=0, description="maximum bytes of one actor")
-    memory_driver: int = Field(ge=0, description="approximate bytes of the driver")
-    pool_changes: PoolChanges | None = Field(
-        default=None, description="objects, compared with the run whose features are taken; the rest is for new ones"
-    )
-    pace: MeasuredPace = Field(description="the measured pace")
-    left_out: list[str] = Field(
-        description="features without a time forecast, because they are compared with a reference"
-    )
+    files: int = Field(ge=1)  # files of the pool, and of the reference if there is one
+    shards: int = Field(ge=1)  # units of work
+    examples: int = Field(ge=1)  # examples of both
+    estimated: bool  # whether the number of examples is an estimate, because metadata lack it
+    requests: Requests  # requests to storage
+    bytes_read: int = Field(ge=0)  # bytes read from the pool
+    bytes_written: int = Field(ge=0)  # bytes of features written
+    actors: int = Field(ge=1)  # number of actors, each with one copy of the model
+    hours: float = Field(ge=0)  # hours of extraction, without start-up
+    memory_actor: int = Field(ge=0)  # maximum bytes of one actor
+    memory_driver: int = Field(ge=0)  # approximate bytes of the driver
+    # objects, compared with the run whose features are taken; the rest is for new ones
+    pool_changes: PoolChanges | None = None
+    pace: MeasuredPace  # the measured pace
+    left_out: list[str]  # features without a time forecast, because they are compared with a reference
 
 
 class SpecChecks(Document):
     """All checks of a spec before anything is extracted."""
 
     format: Literal["opacc-check/1"] = format_field("opacc-check/1")
-    spec: str = Field(description="file of the spec")
-    ok: bool = Field(description="whether all checks passed")
-    checks: list[SpecCheck] = Field(description="in order, without those that depend on a failed check")
-    warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
-    plan: RunPlan | None = Field(default=None, description="what a run will take; null unless asked for")
+    spec: str  # file of the spec
+    ok: bool  # whether all checks passed
+    checks: list[SpecCheck]  # in order, without those that depend on a failed check
+    warnings: list[str] = Field(default=[])  # signs that this may be the wrong model
+    plan: RunPlan | None = None  # what a run will take; null unless asked for
 
 
 def check_budget(spec: Spec, plan: Plan | None = None) -> str:

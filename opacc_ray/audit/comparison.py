@@ -45,58 +45,44 @@ from opacc_ray.spec import ModelSpec, Spec
 class ComparedModel(Part):
     """One of the models."""
 
-    run: str = Field(description="URI of its run")
-    accuracy: StatedEstimate = Field(description="its accuracy, or the metric that is compared")
-    best: float = Field(ge=0, le=1, description="probability that it is the best, by the normal law")
+    run: str  # URI of its run
+    accuracy: StatedEstimate  # its accuracy, or the metric that is compared
+    best: float = Field(ge=0, le=1)  # probability that it is the best, by the normal law
 
 
 class ComparedPair(Part):
     """Two of the models."""
 
-    first: str = Field(description="URI of the run of one")
-    second: str = Field(description="URI of the run of the other")
-    difference: StatedEstimate = Field(
-        description="first - second, in [-1, 1]; the intervals of all pairs hold together with the level"
-    )
-    num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
-    num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
-    num_unlike: int | None = Field(
-        default=None, ge=0, description="examples of the pool on which the two say different things; null: not known"
-    )
+    first: str  # URI of the run of one
+    second: str  # URI of the run of the other
+    difference: StatedEstimate  # first - second, in [-1, 1]; the intervals of all pairs hold together with the level
+    num_first_better: int = Field(ge=0)  # labels on which the first has the higher outcome
+    num_second_better: int = Field(ge=0)  # labels on which the second has the higher outcome
+    # examples of the pool on which the two say different things; null: not known
+    num_unlike: int | None = Field(default=None, ge=0)
 
 
 class ModelComparison(Basis, Document):
     """The model of a run beside others on the same pool, by the labels of the run."""
 
     format: Literal["opacc-comparison/1"] = format_field("opacc-comparison/1")
-    same_listing: bool = Field(description="whether all pools were listed alike; else examples match by their ids")
-    taught: int = Field(
-        default=0,
-        ge=0,
-        description="labelled examples of the rounds that were exported as training data: a model that learned them "
-        "looks better on them than on others",
-    )
-    fresh: bool = Field(
-        default=False,
-        description="whether all rounds were drawn after the export: then learned examples are among the labels as "
-        "often as in the pool, and the difference is that on the pool",
-    )
-    num_unlearned: int | None = Field(
-        default=None, ge=0, description="examples of the pool that were not exported as training data"
-    )
-    unlearned: StatedEstimate | None = Field(
-        default=None,
-        description="difference on these examples alone, by design; null: there are more than two models, another "
-        "metric is compared, nothing was exported, or not all rounds were drawn after the export",
-    )
-    predicted: bool = Field(
-        default=False, description="whether all labels predict, for each model, what is not labelled; else by design"
-    )
-    estimate_allows_for: list[Allowance] = Field(
-        default=[], description="what the interval of `opacc estimate` includes, and those of a comparison do not"
-    )
-    models: list[ComparedModel] = Field(min_length=2, description="all models, that of the run first")
-    differences: list[ComparedPair] = Field(min_length=1, description="all pairs of them")
+    same_listing: bool  # whether all pools were listed alike; else examples match by their ids
+    # labelled examples of the rounds that were exported as training data: a model that learned them looks better on
+    # them than on others
+    taught: int = Field(default=0, ge=0)
+    # whether all rounds were drawn after the export: then learned examples are among the labels as often as in the
+    # pool, and the difference is that on the pool
+    fresh: bool = False
+    # examples of the pool that were not exported as training data
+    num_unlearned: int | None = Field(default=None, ge=0)
+    # difference on these examples alone, by design; null: there are more than two models, another metric is compared,
+    # nothing was exported, or not all rounds were drawn after the export
+    unlearned: StatedEstimate | None = None
+    predicted: bool = False  # whether all labels predict, for each model, what is not labelled; else by design
+    # what the interval of `opacc estimate` includes, and those of a comparison do not
+    estimate_allows_for: list[Allowance] = Field(default=[])
+    models: list[ComparedModel] = Field(min_length=2)  # all models, that of the run first
+    differences: list[ComparedPair] = Field(min_length=1)  # all pairs of them
 
 
 # -- the models of a run -----------------------------------------------------------------------------------------

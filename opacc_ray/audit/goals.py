@@ -311,16 +311,16 @@ def _earlier_goals(run: Run, target: Target, half_width: float) -> list[float | 
 class Way(Part):
     """One way to the goal: some calls of judges, and some labels."""
 
-    calls: int = Field(ge=0, description="calls of judges: values of their columns")
-    labels: int = Field(ge=1, description="total number of labels, as forecast")
+    calls: int = Field(ge=0)  # calls of judges: values of their columns
+    labels: int = Field(ge=1)  # total number of labels, as forecast
 
 
 class JudgeBudget(Part):
     """What the judges save, as forecast."""
 
-    present: Way = Field(description="with the judges as they are")
-    without: Way = Field(description="without judges")
-    complete: Way | None = Field(default=None, description="if every judge had judged every example; null if they have")
+    present: Way  # with the judges as they are
+    without: Way  # without judges
+    complete: Way | None = None  # if every judge had judged every example; null if they have
 
 
 def judge_budget(view: View, labels: int, previous: Previous, history: History) -> JudgeBudget | None:
@@ -340,58 +340,48 @@ def judge_budget(view: View, labels: int, previous: Previous, history: History) 
 class WidthPoint(Part):
     """Half-width of the interval for one number of labels."""
 
-    labels: int = Field(ge=1, description="total number of labels")
-    half_width: float = Field(ge=0, description="half the width of the interval")
-    srs_half_width: float = Field(ge=0, description="half-width of a simple random sample with as many labels")
-    seen: bool = Field(description="whether these labels exist; otherwise the half-width is a forecast")
+    labels: int = Field(ge=1)  # total number of labels
+    half_width: float = Field(ge=0)  # half the width of the interval
+    srs_half_width: float = Field(ge=0)  # half-width of a simple random sample with as many labels
+    seen: bool  # whether these labels exist; otherwise the half-width is a forecast
 
 
 class WidthCourse(Part):
     """Half-widths by numbers of labels: of the rounds so far, then forecasts."""
 
-    level: float = Field(gt=0, lt=1, description="confidence level of the intervals")
-    labels: int = Field(
-        ge=0, description="labels that the forecast uses, from complete rounds; 0: it uses the confidences"
-    )
-    points: list[WidthPoint] = Field(description="sorted by number of labels")
+    level: float = Field(gt=0, lt=1)  # confidence level of the intervals
+    labels: int = Field(ge=0)  # labels that the forecast uses, from complete rounds; 0: it uses the confidences
+    points: list[WidthPoint]  # sorted by number of labels
 
 
 class LabelBudget(Document):
     """Forecast of the labels for an interval of ±W: by the confidences before any label, then by the labels."""
 
     format: Literal["opacc-budget/1"] = format_field("opacc-budget/1")
-    run: str = Field(description="URI of the run")
-    metric: str = Field(default=ACCURACY, description="the number that the goal is about, such as f1@defect")
-    by: str | None = Field(default=None, description="slices that the goal is about, or NAME=SLICE; null: the pool")
-    half_width: float = Field(gt=0, description="the goal: half the width of the interval")
-    level: float = Field(gt=0, lt=1, description="confidence level of that interval")
-    labels: int = Field(
-        ge=0, description="labels that the forecast uses, from complete rounds; 0: it uses the confidences"
-    )
-    accuracy: float = Field(description="expected value of the number; with labels, the estimate, within its interval")
-    basis: Literal["labels", "confidence", "history", "judges", "guess"] = Field(
-        default="confidence",
-        description="what the expected accuracy is based on: labels of the run; the confidences, corrected for usual "
-        "overconfidence; labels of a history; judges; or, without any of them, a rough guess",
-    )
-    reached: bool = Field(description="whether the interval is already narrow enough")
-    total_labels: int = Field(ge=1, description="total number of labels, as forecast")
-    worthless_labels: int | None = Field(
-        description="total number of labels if the confidences do not predict failures; null once there are labels"
-    )
-    most_labels: int | None = Field(description="total number of labels in the worst case; null once there are labels")
-    if_predicted_labels: int | None = Field(
-        default=None,
-        description="total number of labels if the confidence is right about the examples without a label; null where "
-        "that is no fewer, and once there are labels",
-    )
-    srs_labels: int = Field(ge=1, description="total number of labels of a simple random sample")
-    sizes: list[int] = Field(description="labels of each round to draw, as forecast; empty if the goal is reached")
-    advice: str | None = Field(description="one sentence if the goal is too expensive; otherwise null")
-    judges: JudgeBudget | None = Field(
-        default=None, description="what the judges save; null without judges, and for other numbers than the accuracy"
-    )
-    course: WidthCourse | None = Field(default=None, description="half-widths by numbers of labels")
+    run: str  # URI of the run
+    metric: str = ACCURACY  # the number that the goal is about, such as f1@defect
+    by: str | None = None  # slices that the goal is about, or NAME=SLICE; null: the pool
+    half_width: float = Field(gt=0)  # the goal: half the width of the interval
+    level: float = Field(gt=0, lt=1)  # confidence level of that interval
+    labels: int = Field(ge=0)  # labels that the forecast uses, from complete rounds; 0: it uses the confidences
+    accuracy: float  # expected value of the number; with labels, the estimate, within its interval
+    # what the expected accuracy is based on: labels of the run; the confidences, corrected for usual overconfidence;
+    # labels of a history; judges; or, without any of them, a rough guess
+    basis: Literal["labels", "confidence", "history", "judges", "guess"] = "confidence"
+    reached: bool  # whether the interval is already narrow enough
+    total_labels: int = Field(ge=1)  # total number of labels, as forecast
+    # total number of labels if the confidences do not predict failures; null once there are labels
+    worthless_labels: int | None
+    most_labels: int | None  # total number of labels in the worst case; null once there are labels
+    # total number of labels if the confidence is right about the examples without a label; null where that is no fewer,
+    # and once there are labels
+    if_predicted_labels: int | None = None
+    srs_labels: int = Field(ge=1)  # total number of labels of a simple random sample
+    sizes: list[int]  # labels of each round to draw, as forecast; empty if the goal is reached
+    advice: str | None  # one sentence if the goal is too expensive; otherwise null
+    # what the judges save; null without judges, and for other numbers than the accuracy
+    judges: JudgeBudget | None = None
+    course: WidthCourse | None = None  # half-widths by numbers of labels
 
 
 FIRST_ROUND = 0.1

@@ -83,41 +83,38 @@ class RunFailure(Document):
     remedy = "delete it"
 
     format: Literal["opacc-run-failure/1"] = format_field("opacc-run-failure/1")
-    at: str = Field(description="time: ISO 8601, UTC")
-    error: str = Field(description="error message")
-    exit_code: int = Field(ge=1, description="exit code of `opacc run`")
+    at: str  # time: ISO 8601, UTC
+    error: str  # error message
+    exit_code: int = Field(ge=1)  # exit code of `opacc run`
 
 
 class ShardCounts(Part):
     """Shards of the pool."""
 
-    done: int = Field(ge=0, description="shards with features")
-    total: int = Field(ge=0, description="all shards")
+    done: int = Field(ge=0)  # shards with features
+    total: int = Field(ge=0)  # all shards
 
 
 class RunStatus(Document):
     """State of a run: extraction, rounds and estimate."""
 
     format: Literal["opacc-status/1"] = format_field("opacc-status/1")
-    run: str = Field(description="URI of the run")
-    shards: ShardCounts = Field(description="progress of extraction")
-    examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is incomplete")
-    excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
-    pool_changes: PoolChanges | None = Field(
-        default=None, description="objects of the pool, compared with the run that it has grown from; null: none"
-    )
-    predicted: Predicted | None = Field(default=None, description="predictions for the pool; null if unknown")
-    warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
-    rounds: list[RoundCounts] = Field(description="every round in numbers")
-    estimate: AccuracyEstimate | None = Field(description="the last estimate; null if there is none")
-    estimate_is_current: bool | None = Field(
-        default=None, description="whether the last estimate uses all present labels; null without an estimate"
-    )
-    waits_for: str = Field(description="the next thing to do, in words")
-    step: list[str] = Field(
-        default=[], description="command to run next and its arguments, without the run; empty: run the spec again"
-    )
-    failure: RunFailure | None = Field(default=None, description="error of the last `opacc run`; null if it succeeded")
+    run: str  # URI of the run
+    shards: ShardCounts  # progress of extraction
+    examples: int | None = Field(ge=0)  # examples in the pool; null while extraction is incomplete
+    excluded: int | None = Field(ge=0)  # examples that could not be read; null as above
+    # objects of the pool, compared with the run that it has grown from; null: none
+    pool_changes: PoolChanges | None = None
+    predicted: Predicted | None = None  # predictions for the pool; null if unknown
+    warnings: list[str] = Field(default=[])  # signs that this may be the wrong model
+    rounds: list[RoundCounts]  # every round in numbers
+    estimate: AccuracyEstimate | None  # the last estimate; null if there is none
+    # whether the last estimate uses all present labels; null without an estimate
+    estimate_is_current: bool | None = None
+    waits_for: str  # the next thing to do, in words
+    # command to run next and its arguments, without the run; empty: run the spec again
+    step: list[str] = Field(default=[])
+    failure: RunFailure | None = None  # error of the last `opacc run`; null if it succeeded
 
 
 def status(run: Run, *, with_warnings: bool = True) -> RunStatus:
@@ -280,19 +277,19 @@ ENTRIES = Registry(
 class LoggedEntry(Part):
     """One entry of the log of a run."""
 
-    number: int = Field(ge=1, description="number of the entry")
-    at: str = Field(description="time in ISO 8601, UTC")
-    round: int | None = Field(description="round that it is about; null: none")
-    what: str = Field(description="what happened, in words")
+    number: int = Field(ge=1)  # number of the entry
+    at: str  # time in ISO 8601, UTC
+    round: int | None  # round that it is about; null: none
+    what: str  # what happened, in words
 
 
 class RunLog(Document):
     """The log of a run."""
 
     format: Literal["opacc-log/1"] = format_field("opacc-log/1")
-    run: str = Field(description="URI of the run")
-    head: str | None = Field(description="SHA-256 of the newest entry, which depends on all; null: no entry yet")
-    entries: list[LoggedEntry] = Field(description="all entries, in their order")
+    run: str  # URI of the run
+    head: str | None  # SHA-256 of the newest entry, which depends on all; null: no entry yet
+    entries: list[LoggedEntry]  # all entries, in their order
 
 
 def run_log(run: Run) -> RunLog:

@@ -19,9 +19,8 @@ class SpecTemplate(Document):
     """A spec to start from, with the keys that matter most."""
 
     format: Literal["opacc-template/1"] = format_field("opacc-template/1")
-    yaml: str = Field(
-        default_factory=Path(__file__).with_name("spec_template.yaml").read_text, description="the spec, with comments"
-    )
+    # the spec, with comments
+    yaml: str = Field(default_factory=Path(__file__).with_name("spec_template.yaml").read_text)
 
 
 def type_text(kind: Any) -> str:
@@ -44,31 +43,30 @@ def type_text(kind: Any) -> str:
 class MethodParameter(Part):
     """A parameter of a method: a key of ``sample`` next to the method and its budget."""
 
-    name: str = Field(description="the key")
-    type: str = Field(description="what may be written")
-    default: Any = Field(description="what it is unless given")
-    meaning: str = Field(description="what it does")
+    name: str  # the key
+    type: str  # what may be written
+    default: Any  # what it is unless given
+    meaning: str  # what it does
 
 
 class MethodEntry(Part):
     """A method."""
 
-    name: str = Field(description="what `sample.method` and `--method` name")
-    title: str = Field(description="what it is")
-    needs: list[str] = Field(description="features that it reads, with its default parameters")
-    optional: list[str] = Field(description="features that it reads where they are there")
-    stops_itself: bool = Field(description="whether it may go without a budget, with its default parameters")
-    parameters: list[MethodParameter] = Field(description="its own parameters")
-    presets: dict[str, dict[str, Any]] = Field(
-        default={}, description="published settings by name, which the parameter `preset` sets"
-    )
+    name: str  # what `sample.method` and `--method` name
+    title: str  # what it is
+    needs: list[str]  # features that it reads, with its default parameters
+    optional: list[str]  # features that it reads where they are there
+    stops_itself: bool  # whether it may go without a budget, with its default parameters
+    parameters: list[MethodParameter]  # its own parameters
+    # published settings by name, which the parameter `preset` sets
+    presets: dict[str, dict[str, Any]] = Field(default={})
 
 
 class MethodList(Document):
     """Methods and their parameters."""
 
     format: Literal["opacc-methods/1"] = format_field("opacc-methods/1")
-    methods: list[MethodEntry] = Field(description="the methods, in the order of the registry")
+    methods: list[MethodEntry]  # the methods, in the order of the registry
 
 
 def list_methods(names: list[str] | None = None) -> MethodList:

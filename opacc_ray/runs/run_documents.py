@@ -29,36 +29,32 @@ from opacc_ray.spec import Spec
 class IgnoredFiles(Part):
     """Files of other formats under the pool's prefix, of one kind."""
 
-    kind: str = Field(description="a suffix, or the type of an object that is no regular file, such as a FIFO")
-    num_files: int = Field(ge=1, description="number of files")
-    first: list[str] = Field(description="some of their names")
+    kind: str  # a suffix, or the type of an object that is no regular file, such as a FIFO
+    num_files: int = Field(ge=1)  # number of files
+    first: list[str]  # some of their names
 
 
 class PoolListing(Part):
     """Listing of the pool when the run was created."""
 
-    digest: str = Field(description="digest of the listing: names, sizes and versions of the files")
-    num_files: int | None = Field(default=None, ge=0, description="files in the pool")
-    num_shards: int = Field(ge=0, description="number of shards for extraction")
-    ignored: list[IgnoredFiles] = Field(default=[], description="other files there, which are not read, by kind")
-    version: str | None = Field(
-        default=None, description="version of the table that all shards belong to; null if the pool is no table"
-    )
-    data_as_of: str | None = Field(
-        default=None, description="when that version, or the newest file, was written: ISO 8601, UTC; null: unknown"
-    )
+    digest: str  # digest of the listing: names, sizes and versions of the files
+    num_files: int | None = Field(default=None, ge=0)  # files in the pool
+    num_shards: int = Field(ge=0)  # number of shards for extraction
+    ignored: list[IgnoredFiles] = Field(default=[])  # other files there, which are not read, by kind
+    version: str | None = None  # version of the table that all shards belong to; null if the pool is no table
+    data_as_of: str | None = None  # when that version, or the newest file, was written: ISO 8601, UTC; null: unknown
 
 
 class ReferenceListing(Part):
     """The reference data that features are compared with."""
 
-    digest: str = Field(description="digest of its data, the model and the settings of extraction; name of its folder")
+    digest: str  # digest of its data, the model and the settings of extraction; name of its folder
 
 
 class ModelDigest(Part):
     """The model under audit."""
 
-    sha256: str | None = Field(description="digest of the weights; null if the factory loads its own")
+    sha256: str | None  # digest of the weights; null if the factory loads its own
 
 
 class RunHeader(SealedDocument):
@@ -67,25 +63,17 @@ class RunHeader(SealedDocument):
     remedy: ClassVar[str] = "restore it or start a new run"
 
     format: Literal["opacc-run/2"] = format_field("opacc-run/2")
-    spec: Spec = Field(description="the spec, with every default")
-    digest: str = Field(description="digest of everything that decides the result")
-    pool: PoolListing = Field(description="listing of the pool")
-    reference: ReferenceListing | None = Field(
-        description="the reference data; null if no feature is compared with them"
-    )
-    features: FeatureLink | None = Field(
-        default=None, description="the shared set of features; null if they are in the run's own prefix"
-    )
-    code: Code | None = Field(
-        default=None, description="the code that made the features; null if the pool contains the features"
-    )
-    grown_from: str | None = Field(
-        default=None, description="earlier run of the audit whose features of unchanged objects are taken; null: none"
-    )
-    model: ModelDigest = Field(description="the model's weights")
-    versions: dict[str, str] = Field(description="version of Python and of each package that matters")
-    git_commit: str | None = Field(description="git commit of the working directory at the start, if there is one")
-    created: str = Field(description="when the run was created: ISO 8601, UTC")
+    spec: Spec  # the spec, with every default
+    digest: str  # digest of everything that decides the result
+    pool: PoolListing  # listing of the pool
+    reference: ReferenceListing | None  # the reference data; null if no feature is compared with them
+    features: FeatureLink | None = None  # the shared set of features; null if they are in the run's own prefix
+    code: Code | None = None  # the code that made the features; null if the pool contains the features
+    grown_from: str | None = None  # earlier run of the audit whose features of unchanged objects are taken; null: none
+    model: ModelDigest  # the model's weights
+    versions: dict[str, str]  # version of Python and of each package that matters
+    git_commit: str | None  # git commit of the working directory at the start, if there is one
+    created: str  # when the run was created: ISO 8601, UTC
 
     @property
     def code_digest(self) -> str | None:
@@ -101,20 +89,19 @@ class RunHeader(SealedDocument):
 class Spread(Part):
     """Range of some numbers."""
 
-    low: float = Field(description="minimum")
-    median: float = Field(description="median")
-    high: float = Field(description="maximum")
+    low: float  # minimum
+    median: float  # median
+    high: float  # maximum
 
 
 class Predicted(Part):
     """Predictions of the model for some examples, in numbers."""
 
-    examples: int = Field(ge=0, description="number of examples")
-    classes: dict[str, int] | None = Field(
-        description="predicted class -> examples, most frequent first; null for a regression, or if unknown"
-    )
-    confidence: Spread | None = Field(description="range of the confidences; null if the features have none")
-    values: Spread | None = Field(description="range of the values of a regression; null for a classification")
+    examples: int = Field(ge=0)  # number of examples
+    # predicted class -> examples, most frequent first; null for a regression, or if unknown
+    classes: dict[str, int] | None
+    confidence: Spread | None  # range of the confidences; null if the features have none
+    values: Spread | None  # range of the values of a regression; null for a classification
 
     def __str__(self) -> str:
         found = []
@@ -135,9 +122,9 @@ class ModelSanity(SealedDocument):
     remedy: ClassVar[str] = "delete it and run the spec again"
 
     format: Literal["opacc-sanity/1"] = format_field("opacc-sanity/1")
-    trial: list[str] = Field(description="warnings from the trial of some examples before extraction")
-    predicted: Predicted | None = Field(description="predictions for the pool; null before extraction")
-    warnings: list[str] = Field(description="warnings about these predictions")
+    trial: list[str]  # warnings from the trial of some examples before extraction
+    predicted: Predicted | None  # predictions for the pool; null before extraction
+    warnings: list[str]  # warnings about these predictions
 
 
 # -- rounds ------------------------------------------------------------------------------------------------
@@ -146,18 +133,18 @@ class ModelSanity(SealedDocument):
 class KeptFile(Part):
     """A stored file."""
 
-    sha256: str = Field(description="SHA-256 of its content")
-    size: int = Field(ge=0, description="bytes")
+    sha256: str  # SHA-256 of its content
+    size: int = Field(ge=0)  # bytes
 
 
 class Draw(SealedDocument):
     """The draw of a round. It is created after its files; the round exists from then on."""
 
     format: Literal["opacc-draw/1"] = format_field("opacc-draw/1")
-    run: str = Field(description="digest of the run that owns the draw")
-    features: str = Field(description="digest of the features that it was drawn from")
-    folder: str = Field(description="folder of the files below the round: a digest of all of them")
-    files: dict[str, KeptFile] = Field(description="by name: selection.json, predictions.parquet")
+    run: str  # digest of the run that owns the draw
+    features: str  # digest of the features that it was drawn from
+    folder: str  # folder of the files below the round: a digest of all of them
+    files: dict[str, KeptFile]  # by name: selection.json, predictions.parquet
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], run: str, features: str) -> "Draw":
@@ -177,8 +164,8 @@ class ClosedRound(SealedDocument):
     remedy: ClassVar[str] = "restore it, or delete it to open the round again"
 
     format: Literal["opacc-closed/2"] = format_field("opacc-closed/2")
-    selection: str = Field(description="SHA-256 of the selection of the round")
-    given_up: list[str] = Field(description="ids without a label; they count as not drawn")
+    selection: str  # SHA-256 of the selection of the round
+    given_up: list[str]  # ids without a label; they count as not drawn
 
     def words(self) -> str:
         return f"closed, {len(self.given_up)} labels given up"
@@ -188,7 +175,7 @@ class Taught(Document):
     """Labelled examples that were exported as training data."""
 
     format: Literal["opacc-taught/1"] = format_field("opacc-taught/1")
-    ids: list[str] = Field(description="ids of the examples")
+    ids: list[str]  # ids of the examples
 
     def words(self) -> str:
         return f"{len(self.ids)} labelled examples exported as training data"
@@ -197,43 +184,35 @@ class Taught(Document):
 class RoundLook(Part):
     """Interval after a round: one interim analysis."""
 
-    round: int = Field(ge=1, description="number of the round")
-    labels: int = Field(ge=1, description="labels of all rounds so far")
-    half_width: float = Field(ge=0, description="half the width of the interval")
-    cautious_half_width: float = Field(
-        ge=0, description="half the width that decides whether the goal is reached; larger while there are few failures"
-    )
+    round: int = Field(ge=1)  # number of the round
+    labels: int = Field(ge=1)  # labels of all rounds so far
+    half_width: float = Field(ge=0)  # half the width of the interval
+    # half the width that decides whether the goal is reached; larger while there are few failures
+    cautious_half_width: float = Field(ge=0)
 
 
 class GoalProgress(Part):
     """Progress towards a goal of `opacc next --until`, with a forecast of the labels."""
 
-    metric: str = Field(default="accuracy", description="the number that the goal is about, such as f1@defect")
-    by: str | None = Field(default=None, description="slices that the goal is about, or NAME=SLICE; null: the pool")
-    slice: str | None = Field(default=None, description="the one of these with the widest interval, which is stated")
-    half_width: float = Field(gt=0, description="the goal: half the width of the interval")
-    level: float = Field(gt=0, lt=1, description="confidence level of the interval at the goal")
-    look_level: float = Field(
-        gt=0, lt=1, description="confidence level of the interim intervals, adjusted for repeated analyses"
-    )
-    reached: bool = Field(description="whether the goal is reached")
-    value: float = Field(description="the estimate so far")
-    low: float = Field(description="lower end of the interval to report")
-    high: float = Field(description="upper end of the interval to report")
-    reason: str | None = Field(description="assumptions of the interval; null if it holds by the sampling design alone")
-    looks: list[RoundLook] = Field(description="one interim analysis after each complete or closed round")
-    total_labels: int = Field(
-        ge=1, description="labels for the goal in total, as forecast; the actual number once it is reached"
-    )
-    labels_to_go: int = Field(ge=0, description="forecast of the labels that are still needed")
-    sizes: list[int] = Field(description="labels of each further round, as forecast")
-    srs_labels: int = Field(
-        ge=1, description="labels that a simple random sample would need in total, planned in advance"
-    )
-    advice: str | None = Field(description="one sentence if the goal is too expensive; otherwise null")
-    earlier_goals: list[float | str] = Field(
-        description="earlier goals, in order: half-widths of the accuracy, or texts such as f1@defect ±0.02"
-    )
+    metric: str = "accuracy"  # the number that the goal is about, such as f1@defect
+    by: str | None = None  # slices that the goal is about, or NAME=SLICE; null: the pool
+    slice: str | None = None  # the one of these with the widest interval, which is stated
+    half_width: float = Field(gt=0)  # the goal: half the width of the interval
+    level: float = Field(gt=0, lt=1)  # confidence level of the interval at the goal
+    look_level: float = Field(gt=0, lt=1)  # confidence level of the interim intervals, adjusted for repeated analyses
+    reached: bool  # whether the goal is reached
+    value: float  # the estimate so far
+    low: float  # lower end of the interval to report
+    high: float  # upper end of the interval to report
+    reason: str | None  # assumptions of the interval; null if it holds by the sampling design alone
+    looks: list[RoundLook]  # one interim analysis after each complete or closed round
+    total_labels: int = Field(ge=1)  # labels for the goal in total, as forecast; the actual number once it is reached
+    labels_to_go: int = Field(ge=0)  # forecast of the labels that are still needed
+    sizes: list[int]  # labels of each further round, as forecast
+    srs_labels: int = Field(ge=1)  # labels that a simple random sample would need in total, planned in advance
+    advice: str | None  # one sentence if the goal is too expensive; otherwise null
+    # earlier goals, in order: half-widths of the accuracy, or texts such as f1@defect ±0.02
+    earlier_goals: list[float | str]
 
     @property
     def target(self) -> str:
@@ -259,13 +238,11 @@ class Seal(SealedDocument):
     remedy: ClassVar[str] = "restore it from a backup"
 
     format: Literal["opacc-seal/1"] = format_field("opacc-seal/1")
-    metrics: list[str] = Field(description="numbers that will be stated; accuracy is always one")
-    level: float = Field(gt=0, lt=1, description="confidence level of the intervals")
-    by: list[str] = Field(default=[], description="slices that they will be stated by")
-    half_width: float | None = Field(
-        default=None, description="goal of `opacc next --until` at which sampling will stop; null: none"
-    )
-    promised_by: str | None = Field(default=None, description="who promises it")
+    metrics: list[str]  # numbers that will be stated; accuracy is always one
+    level: float = Field(gt=0, lt=1)  # confidence level of the intervals
+    by: list[str] = Field(default=[])  # slices that they will be stated by
+    half_width: float | None = None  # goal of `opacc next --until` at which sampling will stop; null: none
+    promised_by: str | None = None  # who promises it
 
     def words(self) -> str:
         return f"sealed: {', '.join(self.metrics)} at level {self.level:g}"
@@ -289,28 +266,21 @@ class DrawnRound(Document):
     """A round that was drawn, or the answer that no further round is needed."""
 
     format: Literal["opacc-round/1"] = format_field("opacc-round/1")
-    run: str = Field(description="URI of the run")
-    method: str | None = Field(default=None, description="sampling method; null if nothing was drawn")
-    round: int | None = Field(default=None, ge=1, description="number of the round; null if nothing was drawn")
-    n: int = Field(default=0, ge=0, description="number of draws; an example that is drawn twice counts twice")
-    labelled: int = Field(
-        default=0, ge=0, description="examples that already had a label, which the manifests leave out"
-    )
-    carried_from: str | None = Field(default=None, description="run that labelled these before; null: an earlier round")
-    pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
-    manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
-    notice: str | None = Field(
-        default=None, description="evidence in the labels against the way examples are chosen; null if there is none"
-    )
-    objects: ChangedObjects | None = Field(
-        default=None, description="objects of its examples that changed after extraction; null if nothing was drawn"
-    )
-    predicted: Predicted | None = Field(
-        default=None, description="predictions for the pool; null if unknown, or if nothing was drawn"
-    )
-    warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
-    goal: GoalProgress | None = Field(default=None, description="progress towards `--until`; null without it")
-    step: list[str] = Field(default=[], description="command to run next and its arguments, without the run")
+    run: str  # URI of the run
+    method: str | None = None  # sampling method; null if nothing was drawn
+    round: int | None = Field(default=None, ge=1)  # number of the round; null if nothing was drawn
+    n: int = Field(default=0, ge=0)  # number of draws; an example that is drawn twice counts twice
+    labelled: int = Field(default=0, ge=0)  # examples that already had a label, which the manifests leave out
+    carried_from: str | None = None  # run that labelled these before; null: an earlier round
+    pool_size: int | None = Field(default=None, ge=0)  # examples in the pool; null if nothing was drawn
+    manifests: list[str] = Field(default=[])  # URIs of the manifests for annotators
+    notice: str | None = None  # evidence in the labels against the way examples are chosen; null if there is none
+    # objects of its examples that changed after extraction; null if nothing was drawn
+    objects: ChangedObjects | None = None
+    predicted: Predicted | None = None  # predictions for the pool; null if unknown, or if nothing was drawn
+    warnings: list[str] = Field(default=[])  # signs that this may be the wrong model
+    goal: GoalProgress | None = None  # progress towards `--until`; null without it
+    step: list[str] = Field(default=[])  # command to run next and its arguments, without the run
 
     @property
     def reached(self) -> bool:
@@ -324,12 +294,11 @@ class DrawnRound(Document):
 class HistorySource(Part):
     """One source of knowledge from before the first label."""
 
-    kind: Literal["reference", "audit", "judge"] = Field(
-        description="labels of the reference, labels of an earlier audit, or a judge, a column of the pool"
-    )
-    uri: str = Field(description="URI of the source")
-    examples: int = Field(ge=0, description="number of labelled examples, or of values of the column")
-    column: str | None = Field(description="name of the column; null for labels")
+    # labels of the reference, labels of an earlier audit, or a judge, a column of the pool
+    kind: Literal["reference", "audit", "judge"]
+    uri: str  # URI of the source
+    examples: int = Field(ge=0)  # number of labelled examples, or of values of the column
+    column: str | None  # name of the column; null for labels
 
 
 class KeptHistory(SealedDocument):
@@ -338,10 +307,10 @@ class KeptHistory(SealedDocument):
     remedy: ClassVar[str] = "restore it from a backup"
 
     format: Literal["opacc-kept-history/1"] = format_field("opacc-kept-history/1")
-    run: str | None = Field(description="digest of the run")
-    folder: str = Field(pattern="^[0-9a-f]{16}$", description="folder of the files: a digest of all of them")
-    files: dict[str, KeptFile] = Field(description="by name: labelled-1.parquet, judges.parquet")
-    sources: list[HistorySource] = Field(description="sources; labelled-1.parquet belongs to the first")
+    run: str | None  # digest of the run
+    folder: str = Field(pattern="^[0-9a-f]{16}$")  # folder of the files: a digest of all of them
+    files: dict[str, KeptFile]  # by name: labelled-1.parquet, judges.parquet
+    sources: list[HistorySource]  # sources; labelled-1.parquet belongs to the first
 
 
 # -- the end of a command ------------------------------------------------------------------------------------
@@ -354,11 +323,11 @@ class RunExit(Document):
     """Exit status of `opacc run`, written to storage for other programs."""
 
     format: Literal["opacc-run-exit/1"] = format_field("opacc-run-exit/1")
-    ended: Ended = Field(description="done: nothing is missing; wrong spec: exit code 2; interrupted: run it again")
-    exit_code: int = Field(description="exit code of `opacc run`; also 0 if the run waits for labels")
-    run: str | None = Field(description="URI of the run; null if it was not created")
-    waits_for: str | None = Field(description="the next thing to do, in words; null if the run failed")
-    error: str | None = Field(description="error message; null if the run did not fail")
+    ended: Ended  # done: nothing is missing; wrong spec: exit code 2; interrupted: run it again
+    exit_code: int  # exit code of `opacc run`; also 0 if the run waits for labels
+    run: str | None  # URI of the run; null if it was not created
+    waits_for: str | None  # the next thing to do, in words; null if the run failed
+    error: str | None  # error message; null if the run did not fail
 
 
 # -- the log -------------------------------------------------------------------------------------------------------
@@ -375,15 +344,14 @@ class Commit(SealedDocument):
     remedy: ClassVar[str] = "restore it from a backup"
 
     format: Literal["opacc-commit/1"] = format_field("opacc-commit/1")
-    run: str = Field(description="digest of the run")
-    number: int = Field(ge=1, description="number of the entry")
-    previous: str | None = Field(description="SHA-256 of the file of the entry before; null: the first entry")
-    at: str = Field(description="time in ISO 8601, UTC; later than that of the entry before, whatever clocks show")
-    round: int | None = Field(default=None, ge=1, description="round that it is about; null: none")
-    files: dict[str, str] = Field(
-        default={}, description="SHA-256 of each file that it speaks of, by its key; at least the first 16 digits"
-    )
-    content: list[dict[str, Any]] = Field(description="what happened: documents with a `format`")
+    run: str  # digest of the run
+    number: int = Field(ge=1)  # number of the entry
+    previous: str | None  # SHA-256 of the file of the entry before; null: the first entry
+    at: str  # time in ISO 8601, UTC; later than that of the entry before, whatever clocks show
+    round: int | None = Field(default=None, ge=1)  # round that it is about; null: none
+    # SHA-256 of each file that it speaks of, by its key; at least the first 16 digits
+    files: dict[str, str] = Field(default={})
+    content: list[dict[str, Any]]  # what happened: documents with a `format`
 
     def documents(self, kind: type[AnyDocument]) -> Iterator[AnyDocument]:
         """Yield the documents of a kind."""
@@ -413,7 +381,7 @@ class Happening(NamedTuple):
 
     content: Sequence[Document | Mapping[str, Any]]
     round: int | None = None
-    files: Mapping[str, str] = {}
+    files: Mapping[str, str] = Field(default={})
     at: str | None = None  # no earlier than now; None: the time of writing
 
 

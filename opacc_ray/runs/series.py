@@ -39,15 +39,15 @@ POOL_KEYS = ("pool", "format", "filter", "split", "catalog", "table")
 class Population(Part):
     """The population that an accuracy is for; keys of the pool are null if the spec names the population."""
 
-    name: str | None = Field(description="name in the spec; null: none")
-    pool: str | None = Field(description="URI of the pool")
-    format: str | None = Field(description="format of the pool")
-    filter: str | None = Field(description="filter of the rows; null: all")
-    split: str | None = Field(description="split of the dataset; null: its only one")
-    catalog: str | None = Field(description="catalog of the table; null: the table is found by its URI")
-    table: str | None = Field(description="name of the table in the catalog")
-    task: str = Field(description="classification or regression")
-    classes: list[str] | None = Field(description="names of the classes, sorted; null: no names")
+    name: str | None  # name in the spec; null: none
+    pool: str | None  # URI of the pool
+    format: str | None  # format of the pool
+    filter: str | None  # filter of the rows; null: all
+    split: str | None  # split of the dataset; null: its only one
+    catalog: str | None  # catalog of the table; null: the table is found by its URI
+    table: str | None  # name of the table in the catalog
+    task: str  # classification or regression
+    classes: list[str] | None  # names of the classes, sorted; null: no names
 
     @classmethod
     def of(cls, spec: Spec) -> "Population":
@@ -124,11 +124,11 @@ def grown_from(runs: Iterable[Run], spec: Spec, listing: str) -> Iterator[Run]:
 class PoolChanges(Part):
     """Objects of a pool, compared with those of an earlier run."""
 
-    run: str = Field(description="name of the earlier run")
-    created: str = Field(description="when that run was created")
-    new: int = Field(ge=0, description="objects that it did not have")
-    changed: int = Field(ge=0, description="objects with another content")
-    gone: int = Field(ge=0, description="objects that are no longer there")
+    run: str  # name of the earlier run
+    created: str  # when that run was created
+    new: int = Field(ge=0)  # objects that it did not have
+    changed: int = Field(ge=0)  # objects with another content
+    gone: int = Field(ge=0)  # objects that are no longer there
 
     def __str__(self) -> str:
         files = f"{counted(self.new, 'new file')}, {self.changed} changed, {self.gone} gone"
@@ -231,31 +231,31 @@ REMOVED = "removed/"  # folder of an output
 class Attempt(Part):
     """One run of a pool."""
 
-    name: str = Field(description="name of the run")
-    created: str = Field(description="when it was created: ISO 8601, UTC")
-    method: str = Field(description="sampling method of its spec")
-    seed: int = Field(description="its seed")
-    weights: str | None = Field(description="SHA-256 of the weights; null: unknown")
-    code: str | None = Field(description="digest of the code; null: no code ran")
-    stated: float | None = Field(description="the newest estimate; null: none, or it cannot be read")
+    name: str  # name of the run
+    created: str  # when it was created: ISO 8601, UTC
+    method: str  # sampling method of its spec
+    seed: int  # its seed
+    weights: str | None  # SHA-256 of the weights; null: unknown
+    code: str | None  # digest of the code; null: no code ran
+    stated: float | None  # the newest estimate; null: none, or it cannot be read
 
 
 class RemovedAttempt(Document):
     """What an output keeps of a run that was removed after a round was drawn, in ``removed/``."""
 
     format: Literal["opacc-removed-attempt/1"] = format_field("opacc-removed-attempt/1")
-    pool: str = Field(description="digest of the listing of its pool")
-    attempt: Attempt = Field(description="the run")
+    pool: str  # digest of the listing of its pool
+    attempt: Attempt  # the run
 
 
 class Attempts(Part):
     """The runs and draws of one pool that an output knows."""
 
-    runs: list[Attempt] = Field(description="all runs of the pool below the output, the oldest first")
-    place: int = Field(ge=1, description="place of this run among them")
-    removed: list[Attempt] = Field(description="further runs of the pool that `opacc runs remove` deleted")
-    seeds: int = Field(ge=1, description="different seeds of all these runs")
-    estimates: int = Field(ge=0, description="estimates that this run has stated")
+    runs: list[Attempt]  # all runs of the pool below the output, the oldest first
+    place: int = Field(ge=1)  # place of this run among them
+    removed: list[Attempt]  # further runs of the pool that `opacc runs remove` deleted
+    seeds: int = Field(ge=1)  # different seeds of all these runs
+    estimates: int = Field(ge=0)  # estimates that this run has stated
 
     def __str__(self) -> str:
         """Return the counts in a line."""
