@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.neurons.set_cover import all_of, choose, rank_requirements
+from opacc_ray.neurons.requirements import all_of, choose, rank_requirements
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 

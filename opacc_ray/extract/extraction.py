@@ -35,7 +35,7 @@ from opacc_ray.extract.shards import (
 from opacc_ray.extract.software import software
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.store_uris import Store
-from opacc_ray.neurons.criteria import Ranges
+from opacc_ray.neurons.requirements import Ranges
 from opacc_ray.parts.loops import NextAhead
 from opacc_ray.registry import require
 from opacc_ray.spec import PoolSpec, Spec, see_modules

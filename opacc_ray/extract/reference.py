@@ -26,7 +26,7 @@ from opacc_ray.extract.surprise import Arrays, Reference
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.store_uris import Store, join, open_store
-from opacc_ray.neurons.criteria import Ranges
+from opacc_ray.neurons.requirements import Ranges
 from opacc_ray.spec import Spec, plan_pool
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ Zhou, Li, Dong, Zhang, Hao, "Cost-Effective Testing of a Deep Learning Model thr
 Algorithm 1, https://doi.org/10.1109/ISSRE5003.2020.00035.
 
 Phase 1 selects few examples that together meet every coverage requirement that the pool meets
-(:mod:`opacc_ray.neurons.set_cover`). Phase 2 adds examples one by one until T is distributed as the pool S over the
+(:mod:`opacc_ray.neurons.requirements`). Phase 2 adds examples one by one until T is distributed as the pool S over the
 sections of the output neurons:
 
     z_i = argmax_z P_S,i(z) / P_T,i(z)              the section that neuron i lacks most     (lines 8 to 18)
@@ -45,7 +45,14 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs.simple_random import Purposive, draw_uniform
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.neurons import set_cover
+from opacc_ray.neurons.requirements import (
+    NO_REQUIREMENTS,
+    Requirements,
+    all_of,
+    choose,
+    met_by,
+    rank_requirements,
+)
 from opacc_ray.neurons.sections import (
     FLOOR,
     Sections,
@@ -122,7 +129,7 @@ class State(NamedTuple):
     counts: NDArray[np.int64]  # (m, K) of T
     chosen: NDArray[np.int64]  # (n so far,) in order of choice
     taken: NDArray[np.int64]  # sorted: T, which is chosen now or labelled before
-    requirements: set_cover.Requirements
+    requirements: Requirements
     unmet: NDArray[np.uint64]  # (W,) bits; phase 1 ends when none is set
     num_covering: int  # chosen by phase 1
     kl: float
@@ -173,8 +180,8 @@ def _start(view: View, task: Task) -> State:
         (sections,) = equal_width(view, (parameters.layer,), parameters.sections).sections
     key = key_of(*sections)
     pool = sum(_kept(view, sections, key).map(_Codes.count, [()] * len(view.parts.sizes)))
-    requirements = set_cover.rank_requirements(view) if parameters.coverage else set_cover.NO_REQUIREMENTS
-    unmet = set_cover.all_of(requirements) & ~set_cover.met_by(view, requirements, previous)
+    requirements = rank_requirements(view) if parameters.coverage else NO_REQUIREMENTS
+    unmet = all_of(requirements) & ~met_by(view, requirements, previous)
     none = np.empty(0, dtype=np.int64)
     state = State(
         sections, key, pool, pool / view.size, np.zeros_like(pool), none, none, requirements, unmet, 0, np.inf
@@ -191,7 +198,7 @@ def _start(view: View, task: Task) -> State:
 
 def _cover(view: View, task: Task, state: State) -> State:
     """Add an example by phase 1."""
-    index, met = set_cover.choose(view, state.requirements, state.unmet, task.parameters.lookahead)
+    index, met = choose(view, state.requirements, state.unmet, task.parameters.lookahead)
     state = state._replace(unmet=state.unmet & ~met, num_covering=state.num_covering + 1)
     return _add(state, np.array([index]), _codes_at(view, state, index)[None])
 

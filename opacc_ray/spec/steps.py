@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, shortened
 from opacc_ray.metrics.metric import ACCURACY, parse_metric
-from opacc_ray.neurons.criteria import Criterion
+from opacc_ray.neurons.requirements import Criterion
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.spec.model_spec import ModelSpec, served_texts
 from opacc_ray.spec.validation import read_share, share_of
@@ -27,7 +27,7 @@ LINK_FIELDS = ("id", "uri", "run", "round")
 
 
 class CoverageSpec(Section):
-    """The requirements of neuron coverage: see :mod:`opacc_ray.neurons.criteria`."""
+    """The requirements of neuron coverage: see :mod:`opacc_ray.neurons.requirements`."""
 
     criterion: Annotated[str, AfterValidator(lambda value: str(Criterion.parse(value)))] = Field(
         default="nc:0.5", description="nc:β, nc-raw:β, kmnc:k, nbc, snac or tknc:k"

@@ -28,7 +28,7 @@ from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import Index
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.neurons.criteria import Ranges
+from opacc_ray.neurons.requirements import Ranges
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import METHODS

@@ -8,7 +8,7 @@ import pytest
 from oracles.coverage import met
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.neurons.criteria import Criterion, Ranges
+from opacc_ray.neurons.requirements import Criterion, Ranges
 
 CRITERIA = [
     "nc:0.25",

@@ -8,7 +8,7 @@ from covering import cover
 from oracles import hgs as reference
 
 from opacc_ray.errors import DataError
-from opacc_ray.neurons.set_cover import all_of, choose, num_met, rank_requirements
+from opacc_ray.neurons.requirements import all_of, choose, num_met, rank_requirements
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
 

@@ -17,7 +17,7 @@ from pydantic import Field
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.extensions.characterize.classes import Clusters, Grouped, Metrics, Regions, find_clusters, measure
-from opacc_ray.extensions.characterize.covariate_shift import LEAST, LEAST_TESTED, Shift, measure_shift
+from opacc_ray.extensions.characterize.covariate_shift import LEAST, LEAST_TESTED, Moved, Shift, measure_shift
 from opacc_ray.extensions.characterize.data_sets import (
     FEATURES,
     By,
@@ -31,7 +31,7 @@ from opacc_ray.extensions.characterize.data_sets import (
     training_data,
 )
 from opacc_ray.lake.case_files import stem_of
-from opacc_ray.neurons import set_cover
+from opacc_ray.neurons.requirements import num_met
 from opacc_ray.parts.view import subset, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.runs.feature_store import open_view
@@ -44,16 +44,6 @@ DOCUMENT = "characterization.json"
 Name = Literal["pool", "selection", "set", "reference"]
 
 Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class Moved(Part):
-    """Whether the features of a class have moved from the reference, by a permutation test."""
-
-    sd: float = Field(ge=0, description="largest difference of means, in standard deviations of the class")
-    p: Share = Field(description="probability of one as large in any class by chance, by random exchange of examples")
-    detects: float = Field(
-        ge=0, description="move along one direction, in the same unit, that is found with probability 0.8 at level 0.05"
-    )
 
 
 class ClassCoverage(Part):
@@ -323,7 +313,7 @@ def _measured(
 def _coverage(
     one: _Set, names: Sequence[str], metrics: Metrics, shifts: Sequence[Shift], remarks: list[str]
 ) -> SetCoverage:
-    shifts = shifts or [Shift(None, None, None, None)] * len(names)
+    shifts = shifts or [Shift()] * len(names)
     classes = [
         ClassCoverage(
             name=name,
@@ -335,7 +325,7 @@ def _coverage(
             shift=shift.value,
             shift_error=shift.error,
             shift_floor=shift.floor,
-            moved=Moved(**shift.move._asdict()) if shift.move else None,
+            moved=shift.move,
         )
         for i, (name, shift) in enumerate(zip(names, shifts, strict=True))
     ]
@@ -344,7 +334,7 @@ def _coverage(
         examples=one.data.view.size,
         grouped_by="prediction" if one.data.label is None else "label",
         classes=classes,
-        requirements=set_cover.num_met(one.data.view) if "coverage" in one.data.view.fields else None,
+        requirements=num_met(one.data.view) if "coverage" in one.data.view.fields else None,
         remarks=remarks,
     )
 

@@ -43,7 +43,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from opacc_ray.documents import Part
 from opacc_ray.extensions.characterize.classes import Grouped, check_width, part_rows, width_of
 from opacc_ray.registry import require
 
@@ -67,12 +69,14 @@ _NORMAL_80 = 0.8416
 _AT_ONCE = 100
 
 
-class Move(NamedTuple):
-    """The move of a class between two samples, and its p value."""
+class Moved(Part):
+    """Whether the features of a class have moved from the reference, by a permutation test."""
 
-    sd: float  # the largest difference of means, in standard deviations of the class
-    p: float  # probability of such a statistic in any class by chance
-    detects: float  # move along one direction that is detected with a probability of 80 % at LEVEL, in the same unit
+    sd: float = Field(ge=0, description="largest difference of means, in standard deviations of the class")
+    p: float = Field(ge=0, le=1, description="probability of one as large in any class by chance, by random exchange")
+    detects: float = Field(
+        ge=0, description="move along one direction, in the same unit, that is found with probability 0.8 at level 0.05"
+    )
 
 
 class Exchanged(NamedTuple):
@@ -105,7 +109,7 @@ def exchange(before: Array, after: Array, rng: np.random.Generator) -> Exchanged
     return Exchanged(statistic * scale, null * scale, len(before), len(after))
 
 
-def judge(found: Iterable[Exchanged | None]) -> list[Move | None]:
+def judge(found: Iterable[Exchanged | None]) -> list[Moved | None]:
     """Return the move of each class (C,), with p values and power corrected over the tested classes."""
     found = list(found)
     tested = [one for one in found if one]
@@ -114,9 +118,9 @@ def judge(found: Iterable[Exchanged | None]) -> list[Move | None]:
     null = np.max([one.null for one in tested], axis=0)
     critical = float(np.quantile(null, 1 - LEVEL))
 
-    def move(one: Exchanged) -> Move:
+    def move(one: Exchanged) -> Moved:
         p = (1 + int((null >= one.statistic).sum())) / (1 + len(null))
-        return Move(_within(one.statistic, one), p, _within(critical + _NORMAL_80, one))
+        return Moved(sd=_within(one.statistic, one), p=p, detects=_within(critical + _NORMAL_80, one))
 
     return [one and move(one) for one in found]
 
@@ -173,10 +177,10 @@ COMPONENTS, DIRECTIONS, POINTS = 10, 5, 10_000
 class Shift(NamedTuple):
     """The shift of one class; None if it has too few examples."""
 
-    value: float | None  # JSD in [0, 1]
-    error: float | None  # its standard error, from the points that were drawn
-    floor: float | None  # the same between random parts of both samples
-    move: Move | None
+    value: float | None = None  # JSD in [0, 1]
+    error: float | None = None  # its standard error, from the points that were drawn
+    floor: float | None = None  # the same between random parts of both samples
+    move: Moved | None = None
 
 
 def measure_shift(reference: Grouped, data: Grouped, seed: int) -> list[Shift]:
@@ -200,7 +204,7 @@ def measure_shift(reference: Grouped, data: Grouped, seed: int) -> list[Shift]:
     for i in range(data.num_classes):
         before, after = (_sample(one, np.flatnonzero(own == i), rng) for one, own in classes)
         enough = len(before) >= 2 * LEAST and len(after) >= LEAST
-        shifts.append(_divergence_of(before, after, seed, rng) if enough else Shift(None, None, None, None))
+        shifts.append(_divergence_of(before, after, seed, rng) if enough else Shift())
         exchanged.append(exchange(before, after, rng))
     return [shift._replace(move=move) for shift, move in zip(shifts, judge(exchanged), strict=True)]
 
@@ -215,7 +219,7 @@ def _divergence_of(before: Points, after: Points, seed: int, rng: np.random.Gene
         mixed = rng.permutation(both)
         halves = _fit(mixed[: len(before)], seed), _fit(mixed[len(before) :], seed)
         floors.append(divergence(*halves, POINTS, rng)[0])
-    return Shift(value, error, float(np.mean(floors)), None)
+    return Shift(value, error, float(np.mean(floors)))
 
 
 def divergence(p: Any, q: Any, num: int, rng: np.random.Generator) -> tuple[float, float]:

@@ -36,8 +36,8 @@ PAGE = "characterization.html"
 
 TEMPLATES = files("opacc_ray.extensions.characterize") / "templates"
 
-MATRIX_CLASSES, MOST_PAIRS, MOST_ROWS = 12, 15, 30
-"""Classes up to which pairs are a heat map, pairs that are listed of more, and classes of the table."""
+MOST_PAIRS, MOST_ROWS = 15, 30
+"""Pairs of classes, and classes, in the tables."""
 
 FEW, MANY = 0.5, 2.0
 """EP of a class below or above which it is named."""
@@ -74,7 +74,7 @@ def section(document: Characterization) -> Markup:
             plots=box_plots(document.models),
             worries=[(model, remarks_on(model)) for model in document.models],
             sets=[
-                (model, item, class_table(item, MOST_ROWS), *_pairs(item), neuron_coverage(model, item))
+                (model, item, class_table(item, MOST_ROWS), _pairs(item), neuron_coverage(model, item))
                 for model, item in sets
             ],
             several=len(document.models) > 1,
@@ -161,23 +161,13 @@ def _cell(own: ClassCoverage, key: str) -> str:
     return f"{value:.3f} (floor {own.shift_floor:.3f})" if key == "shift" else f"{value:.3f}"
 
 
-def _pairs(item: SetCoverage) -> tuple[dict[str, Any] | None, Table | None]:
-    """Return PBC as a heat map; of many classes, the largest pairs as a table instead."""
+def _pairs(item: SetCoverage) -> Table | None:
+    """Return the largest PBC; None where it is not known."""
     pairs = [(own.name, other, share) for own in item.classes for other, share in (own.pbc or {}).items()]
-    if not pairs:
-        return None, None
-    largest = max(share for _, _, share in pairs)
-    names = [own.name for own in item.classes]
-    if len(names) > MATRIX_CLASSES:
-        pairs.sort(key=lambda pair: -pair[2])
-        columns = Column("class"), Column("other class"), Column("PBC", "n")
-        rows = [(shortened_to(a, 40), shortened_to(b, 40), f"{share:.3f}") for a, b, share in pairs[:MOST_PAIRS]]
-        return None, Table(columns, rows)
-    cells = {(own, other): {"kind": "", "weight": 0.0, "text": "0.000"} for own in names for other in names}
-    cells |= {(own, own): {"kind": "", "weight": 0.0, "text": "·"} for own in names}
-    for own, other, share in pairs:
-        cells[own, other] = {"kind": "wrong" if share else "", "weight": share / largest, "text": f"{share:.3f}"}
-    return {"names": names, "rows": [(own, [cells[own, other] for other in names]) for own in names]}, None
+    pairs.sort(key=lambda pair: -pair[2])
+    columns = Column("class"), Column("other class"), Column("PBC", "n")
+    rows = [(shortened_to(a, 40), shortened_to(b, 40), f"{share:.3f}") for a, b, share in pairs[:MOST_PAIRS]]
+    return Table(columns, rows) if rows else None
 
 
 def _definition(document: Characterization) -> str:

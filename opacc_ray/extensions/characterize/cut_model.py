@@ -54,40 +54,41 @@ class Recorded(NamedTuple):
 
 
 class CutModel:
-    """A torch model with hooks at one layer.
+    """A torch model with a hook at one layer, and the transform of its inputs: what an actor holds.
 
     Parameters
     ----------
     spec : of the model and of extraction
     layer : dotted name of a layer whose output is replaced; None: ``model.hidden_layer``, or else what the last Linear
         layer gets
+    modules : folder with the user's modules
     device : "cpu" or "cuda"
 
     Raises SpecError if there is no such layer.
     """
 
-    def __init__(self, spec: Spec, layer: str | None, device: str = "cpu") -> None:
+    def __init__(self, spec: Spec, layer: str | None, modules: str = ".", device: str = "cpu") -> None:
+        see_modules(modules)
+        self._transform = load_transform(spec)
+        self._batch_size = spec.extract.batch_size
         self._model = Model(spec.model, device, "float32", spec.extract.threads_per_actor)
         self._seen: torch.Tensor | None = None
         self._given: Floats | None = None
-        self._last: torch.nn.Module | None = None
-        layers = dict(self._model.module.named_modules())
+        self._is_hooked = False
         self.layer = layer or spec.model.hidden_layer
-        if self.layer is None:
-            for part in layers.values():
-                if isinstance(part, torch.nn.Linear):
-                    part.register_forward_pre_hook(self._before_linear)
-        elif self.layer in layers:
+        layers = dict(self._model.module.named_modules())
+        if self.layer in layers:
             layers[self.layer].register_forward_hook(lambda _, __, output: self._at(output))
-        else:
+            self._is_hooked = True
+        elif self.layer is not None:
             known = ", ".join(name for name in layers if name)
             raise SpecError(f"--layer {self.layer}: the model has no such layer; it has {known}")
 
     def run(self, inputs: Floats, maps: Floats | None = None) -> Floats:
         """Return the outputs (B, C) for inputs (B, ...), the layer replaced by maps (B, m) if these are given."""
+        if not self._is_hooked:
+            self._hook_last(inputs)
         self._seen, self._given = None, maps
-        if self.layer is None:
-            self._last = self._last or self._find_last(inputs)
         return run_model(self._model, inputs).output
 
     def maps(self) -> tuple[Floats, tuple[int, ...]]:
@@ -97,18 +98,35 @@ class CutModel:
         found = self._seen.cpu().numpy()
         return np.ascontiguousarray(found.reshape(len(found), -1)), found.shape[1:]
 
-    def _find_last(self, inputs: Floats) -> torch.nn.Module:
-        """Return the Linear layer that is called last."""
-        called: list[torch.nn.Module] = []
+    def record(self, chosen: tuple[PoolSpec, Shard, tuple[str, ...]]) -> Recorded:
+        """Run examples of a shard of a pool, in the order of their ids; raises DataError if one cannot be read now."""
+        source, shard, ids = chosen
+        examples = read_in_order(open_pool(source), source.format, shard, ids, rules_of(source))
+        outputs, maps, inputs = [], [], []
+        for rows in blocks(len(examples), self._batch_size):
+            inputs.append(np.stack([transformed(self._transform, example) for example in examples[rows]]))
+            outputs.append(self.run(inputs[-1]))
+            maps.append(self.maps())
+        arrays = [example.array for example in examples]
+        flat = np.concatenate([values for values, _ in maps])
+        return Recorded(arrays, flat, np.concatenate(outputs), maps[0][1], inputs[0][:1])
+
+    def rest(self, given: tuple[Floats, Floats]) -> Floats:
+        """Return the outputs (B, C) of the rest of the network for maps (B, m), run on copies of one input (1, ...)."""
+        maps, beside = given
+        batches = [maps[rows] for rows in blocks(len(maps), self._batch_size)]
+        return np.concatenate([self.run(np.repeat(beside, len(own), axis=0), own) for own in batches])
+
+    def _hook_last(self, inputs: Floats) -> None:
+        """Hook the input of the Linear layer that is called last."""
+        called: list[torch.nn.Module] = []  # Model refuses one without any
         parts = [part for part in self._model.module.modules() if isinstance(part, torch.nn.Linear)]
         hooks = [part.register_forward_pre_hook(lambda own, _: called.append(own)) for part in parts]
         run_model(self._model, inputs)
         for hook in hooks:
             hook.remove()
-        return called[-1]  # Model refuses one without any
-
-    def _before_linear(self, own: torch.nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        return (self._at(given[0]), *given[1:]) if own is self._last else None
+        called[-1].register_forward_pre_hook(lambda _, given: (self._at(given[0]), *given[1:]))
+        self._is_hooked = True
 
     def _at(self, value: Any) -> torch.Tensor:
         """Keep a copy of the layer's value, or return the given one instead."""
@@ -120,45 +138,6 @@ class CutModel:
             self._seen = value.detach().float().clone()  # the next layer may change it in place
             return value
         return torch.from_numpy(self._given).to(value, copy=True).reshape(value.shape)
-
-
-class CutNetwork:
-    """A cut model with the transform of its inputs: what an actor holds.
-
-    Parameters
-    ----------
-    spec, layer, device : as for :class:`CutModel`
-    modules : folder with the user's modules
-    """
-
-    def __init__(self, spec: Spec, layer: str | None, modules: str, device: str = "cpu") -> None:
-        see_modules(modules)
-        self._spec = spec
-        self._transform = load_transform(spec)
-        self._model = CutModel(spec, layer, device)
-
-    def record(self, chosen: tuple[PoolSpec, Shard, tuple[str, ...]]) -> Recorded:
-        """Run examples of a shard of a pool, in the order of their ids; raises DataError if one cannot be read now."""
-        source, shard, ids = chosen
-        examples = read_in_order(open_pool(source), source.format, shard, ids, rules_of(source))
-        outputs, maps, inputs = [], [], []
-        for batch in self._batches(examples):
-            inputs.append(np.stack([transformed(self._transform, example) for example in batch]))
-            outputs.append(self._model.run(inputs[-1]))
-            maps.append(self._model.maps())
-        arrays = [example.array for example in examples]
-        flat = np.concatenate([values for values, _ in maps])
-        return Recorded(arrays, flat, np.concatenate(outputs), maps[0][1], inputs[0][:1])
-
-    def rest(self, given: tuple[Floats, Floats]) -> Floats:
-        """Return the outputs (B, C) of the rest of the network for maps (B, m), run on copies of one input (1, ...)."""
-        maps, beside = given
-        outputs = [self._model.run(np.repeat(beside, len(own), axis=0), own) for own in self._batches(maps)]
-        return np.concatenate(outputs)
-
-    def _batches(self, rows: Any) -> list[Any]:
-        size = self._spec.extract.batch_size
-        return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
 def check_cut(output: Floats, rest: Floats, layer: str | None) -> None:
@@ -240,7 +219,7 @@ def cut(run: Run, source: Run, layer: str | None, seed: int) -> Iterator[CutRun]
     with session.connected():
         from opacc_ray.cluster.tasks import spread  # imports Ray, which reads its token mode then
 
-        make = partial(CutNetwork, run.spec, layer, os.getcwd())
+        make = partial(CutModel, run.spec, layer, os.getcwd())
         with spread(make, run.spec.extract, MOST_EXAMPLES // AT_ONCE) as ask:
 
             def record(num: int) -> tuple[NDArray[np.int64], list[Any]]:

@@ -38,7 +38,7 @@ from opacc_ray.lake.case_files import (
     suffix_of,
 )
 from opacc_ray.lake.store_uris import absolute, open_store, write_object
-from opacc_ray.neurons.criteria import Criterion
+from opacc_ray.neurons.requirements import Criterion
 from opacc_ray.parts.view import View, subset, view_of
 from opacc_ray.pool import FEATURES, Pool
 from opacc_ray.report.facts import changed_texts, number, percent

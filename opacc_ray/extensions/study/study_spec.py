@@ -34,7 +34,7 @@ from opacc_ray.extensions.study.f_measures import weight_of
 from opacc_ray.extensions.study.peers import PEERS
 from opacc_ray.lake.case_files import stem_of
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, CLASS_METRICS, parse_metric
-from opacc_ray.neurons.criteria import Criterion
+from opacc_ray.neurons.requirements import Criterion
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import MethodParameters
 

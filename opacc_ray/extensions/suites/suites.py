@@ -34,7 +34,7 @@ from opacc_ray.labels.shown_examples import ExampleFiles
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.formats.features import read_file
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.neurons.criteria import Criterion, Ranges
+from opacc_ray.neurons.requirements import Criterion, Ranges
 from opacc_ray.neurons.sections import histogram
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import COLUMNS, LAYERS, Pool

@@ -14,7 +14,7 @@ from opacc_ray.extensions.study.experiment import read_options
 from opacc_ray.extensions.study.papers import PAPERS, find_paper
 from opacc_ray.extensions.study.study_spec import CaseSpec, Subpools
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.neurons.criteria import Criterion
+from opacc_ray.neurons.requirements import Criterion
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
