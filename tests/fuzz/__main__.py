@@ -10,7 +10,7 @@ from fuzz.targets import TARGETS
 def main(count: int = 250, seed: int = 0) -> int:
     faults = 0
     for kind in TARGETS:
-        asked = [sys.executable, "-m", "fuzz.campaign", kind, str(count), str(seed)]
+        asked = [sys.executable, "-m", "fuzz.campaign", str(seed), kind, str(count)]
         done = subprocess.run(asked, capture_output=True, text=True)
         if done.returncode:
             print(f"{kind}: the process ended with {done.returncode}: {done.stderr[-500:]}")

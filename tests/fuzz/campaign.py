@@ -1,5 +1,9 @@
-"""Many mutants of each kind, in one process with limited memory: what became of each."""
+"""Many mutants of each kind, in one process with limited memory: what became of each.
 
+``python -m fuzz.campaign SEED KIND COUNT [KIND COUNT …]`` prints a line of JSON for each kind.
+"""
+
+import contextlib
 import json
 import random
 import resource
@@ -11,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.targets import SECONDS, TARGETS, TookTooLong, within
+from opacc_ray.extract import user_code
 
 MEMORY = 1 << 30
 
@@ -54,5 +59,7 @@ if __name__ == "__main__":
     import opacc_ray.extract.torch_model
     import opacc_ray.extract.trial  # noqa: F401  all that commands import, before memory is limited
 
+    user_code.isolated = contextlib.nullcontext  # type: ignore[assignment]  # a process for each would import torch
     limit_memory()
-    print(json.dumps(try_mutants(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+    for kind, count in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
+        print(json.dumps(try_mutants(kind, int(count), int(sys.argv[1]))), flush=True)
