@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from _pytest.unraisableexception import gc_collect_iterations_key
 from local_s3 import LocalS3
@@ -22,6 +23,7 @@ from small_spec import small_spec
 from opacc_ray.extract import user_code
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import run as run_module
+from opacc_ray.samplers import auxiliary
 
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it once, when it is imported
 os.environ.setdefault("OPACC_STORAGE_PATIENCE", "0")  # tests of outages set it
@@ -170,6 +172,22 @@ def one_commit() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_grouping() -> Iterator[None]:
+    """Group the scores of a pool once: simulations draw hundreds of samples from it."""
+
+    @functools.lru_cache(maxsize=16)
+    def grouped(values: bytes, dtype: str, num: int) -> np.ndarray:
+        return own(np.frombuffer(values, dtype), num)
+
+    own = auxiliary.kmeans_1d
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            auxiliary, "kmeans_1d", lambda values, num: grouped(values.tobytes(), values.dtype.str, num).copy()
+        )
+        yield
+
+
 @pytest.fixture(scope="session")
 def states(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("states")
@@ -180,6 +198,14 @@ def own_state(states: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the outputs that commands remember apart from those of other tests and of the developer."""
     monkeypatch.setenv("XDG_STATE_HOME", str(states / secrets.token_hex(8)))
     monkeypatch.delenv("OPACC_OUTPUT", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def own_path() -> Iterator[None]:
+    """Forget the folders in which a command looks for modules: each import of later tests would look there, too."""
+    before = [*sys.path]
+    yield
+    sys.path[:] = before
 
 
 @pytest.fixture(autouse=True)
