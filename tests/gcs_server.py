@@ -54,7 +54,7 @@ class _Handler(QuietHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with self.server.lock:
             if parts.path == "/faults":  # set their share, and tell how many there were
-                self.server.share = float(query["share"])
+                self.server.share, self.server.random = float(query["share"]), random.Random(0)
                 return self._send(200, {"met": self.server.met})
             if self.server.random.random() < self.server.share:
                 self.server.met += 1
@@ -154,7 +154,7 @@ def gcs_server() -> Iterator[str]:
 
 
 def set_faults(endpoint: str, share: float) -> int:
-    """Let a share of the requests fail; return how many failed so far."""
+    """Let a share of the requests fail, the same ones each time; return how many failed so far."""
     with urlopen(f"{endpoint}/faults?share={share}") as answer:
         return int(json.load(answer)["met"])
 
