@@ -33,10 +33,9 @@ from opacc_ray.audit.status import RunLog, RunStatus, has_page, newest_round, no
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
-from opacc_ray.labels.formats.jsonl_file import as_jsonl
+from opacc_ray.labels.formats import COLUMNS, as_jsonl, few
 from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
-from opacc_ray.labels.label_log import LabelAction, Score, read_log
-from opacc_ray.labels.label_rows import COLUMNS, few
+from opacc_ray.labels.label_log import LabelAction, Score, label_rules
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.shown_examples import read_shown
 from opacc_ray.report.answers import round_done
@@ -287,7 +286,7 @@ class Audit:
             log.warning("%s", no_page(self.record))
             return
 
-        from opacc_ray.labels.page.serve import serve
+        from opacc_ray.labels.web_app import serve
 
         def announce(address: str) -> None:
             print(f"label at   {address}\nend with   Ctrl-C; answers are saved at once", file=sys.stderr)
@@ -306,7 +305,7 @@ class Audit:
         Predictions are left out, because annotators must not see them, except the answers that they shall grade.
         """
         run, needed = self.record, dict[str, NeededLabel]()
-        shown = read_shown(run, map(run.read_chosen, run.rounds()), read_log(run).show)
+        shown = read_shown(run, map(run.read_chosen, run.rounds()), label_rules(run).show)
         for item in read_rounds(run):
             chosen = run.read_chosen(item.number)
             places = dict(zip(chosen.ids, chosen.uris, strict=True))

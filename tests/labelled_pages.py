@@ -18,7 +18,7 @@ from stored_run import store_run
 
 from opacc_ray.audit import verbs
 from opacc_ray.extract.shards import FeatureShard
-from opacc_ray.labels.page.serve import TOKEN, serve
+from opacc_ray.labels.web_app import TOKEN, serve
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs.feature_store import write_listing

@@ -3,8 +3,7 @@
 import pytest
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.formats import parse
-from opacc_ray.labels.label_rows import Label, LabelFile
+from opacc_ray.labels.formats import Label, LabelFile, parse
 
 
 def read(text: str, name: str = "back.csv") -> list[Label]:

@@ -10,8 +10,8 @@ from PIL import Image
 from tables import parquet
 
 from opacc_ray.audit import verbs
-from opacc_ray.labels.page.desk import Desk
-from opacc_ray.labels.page.web_app import Access, WebApp
+from opacc_ray.labels.desk import Desk
+from opacc_ray.labels.web_app import Access, WebApp
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec

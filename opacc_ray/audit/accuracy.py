@@ -44,8 +44,9 @@ from opacc_ray.estimation.model_comparison import linearise
 from opacc_ray.estimation.sample import Sample, join
 from opacc_ray.estimation.sequential import SPENDING, confidence_sequence, draw_sequence
 from opacc_ray.labels import labelled_rounds
+from opacc_ray.labels.formats import quoted
+from opacc_ray.labels.joining import find_class, numbers_in, why_no_class
 from opacc_ray.labels.label_log import Score, label_files, refuse_lost
-from opacc_ray.labels.label_rows import find_class, numbers_in, quoted, why_no_class
 from opacc_ray.labels.labelled_rounds import LabelledRound, mean_differences, reason_of, stated
 from opacc_ray.metrics.metric import ACCURACY, RMSE, Metric, find_place, is_of_class, parse_metric, tells
 from opacc_ray.metrics.scores import RANKINGS

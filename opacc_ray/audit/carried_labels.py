@@ -32,8 +32,7 @@ from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
 from opacc_ray.estimation.failures import trusted_share
 from opacc_ray.estimation.sample import Rounds
 from opacc_ray.labels import labelled_rounds
-from opacc_ray.labels.formats.csv_file import spreadsheet_safe
-from opacc_ray.labels.formats.jsonl_file import as_jsonl
+from opacc_ray.labels.formats import as_jsonl, spreadsheet_safe
 from opacc_ray.labels.label_actions import ExportedLabels, import_labels, list_answers
 from opacc_ray.labels.label_log import LabelAction, outcome_of, read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound

@@ -24,10 +24,9 @@ from opacc_ray.extract.feature_set import model_of
 from opacc_ray.extract.model_code import is_same
 from opacc_ray.extract.shards import Columns
 from opacc_ray.extract.table_columns import read_words, try_words
-from opacc_ray.labels.formats import parse
+from opacc_ray.labels.formats import Label, LabelFile, parse
 from opacc_ray.labels.joining import ids_of_names, join, reading_by
 from opacc_ray.labels.label_log import outcome_of, read_log
-from opacc_ray.labels.label_rows import Label, LabelFile
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, outcomes_of_another, read_rounds
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, to_numpy

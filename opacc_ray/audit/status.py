@@ -13,7 +13,7 @@ from opacc_ray.audit.sanity import predicted_by, warnings_now, warnings_of
 from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import LabelError, OpaccError, counted, redacted, shortened
-from opacc_ray.labels.label_log import read_log
+from opacc_ray.labels.label_log import label_rules, read_log
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.registry import Registry
@@ -61,7 +61,7 @@ def has_page(run: Run) -> bool:
     """Return whether the labelling page can show the examples of a run: pictures, answers or columns of rows."""
     from opacc_ray.labels.shown_examples import may_have_pictures  # decoders, which few commands need
 
-    return bool(run.spec.pool.columns.answer or read_log(run).show) or may_have_pictures(run)
+    return bool(run.spec.pool.columns.answer or label_rules(run).show) or may_have_pictures(run)
 
 
 def no_page(run: Run) -> str:

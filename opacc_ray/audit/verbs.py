@@ -28,9 +28,8 @@ from opacc_ray.extract import user_code
 from opacc_ray.extract.feature_set import feature_set
 from opacc_ray.extract.table_columns import store_slices, try_slices
 from opacc_ray.labels import labelled_rounds
-from opacc_ray.labels.formats import MANIFESTS, NOTES, link_to, write_manifest
-from opacc_ray.labels.label_log import adopt_rules, shown_columns
-from opacc_ray.labels.label_rows import Context, Task
+from opacc_ray.labels.formats import FORMATS, NOTES, Context, Task, link_to
+from opacc_ray.labels.label_log import adopt_rules, label_rules
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.labels.shown_examples import read_shown, try_shown
 from opacc_ray.lake.store_uris import open_store
@@ -292,7 +291,7 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], closing: Cl
     chosen = feature_store.find_chosen(run, selection, labelled)
     notes = {key: NOTES[state] for key, state in compare_objects(run, [chosen])[1].items()}
     first = {name: i for i, name in reversed([*enumerate(chosen.ids)])}  # draws: an example is labelled once
-    shown = read_shown(run, [chosen], shown_columns(run))
+    shown = read_shown(run, [chosen], label_rules(run).show)
     rows = [
         Task(
             id=chosen.ids[i],
@@ -308,9 +307,7 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], closing: Cl
     ]
     names, counts = spec.model.classes, spec.model.counts
     context = Context(tuple(names) if names else None, counts=tuple(counts or ()))
-    files: dict[str, bytes] = {}
-    for kind in MANIFESTS:
-        files |= write_manifest(kind, rows, context)
+    files = {name: data for kind in ("jsonl", "csv") for name, data in FORMATS[kind].write(rows, context).items()}
     run.write_round(selection, chosen, files, closing)
 
 

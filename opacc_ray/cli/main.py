@@ -279,7 +279,7 @@ def label(
 
     Of an OUTPUT, all runs that wait for labels are served, with an inbox and the team.
     """
-    from opacc_ray.labels.page.serve import holds_runs, serve
+    from opacc_ray.labels.web_app import holds_runs, serve
     from opacc_ray.report import label_answers
     from opacc_ray.runs.run import Run
 

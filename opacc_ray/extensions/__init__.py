@@ -16,11 +16,14 @@ OFFERS: dict[str, dict[str, str]] = {
     },
     "catalogs": {"delta": "lakes.catalogs:UnityTable", "iceberg": "lakes.catalogs:iceberg_table"},
     "stores": {"gs": "lakes.arrow_store:open_arrow", "abfss": "lakes.arrow_store:open_arrow"},
-    "label_formats": {"cvat": "labelling.cvat", "ground-truth": "labelling.ground_truth"},
+    "label_formats": {
+        "cvat": "labelling.labelling_tools:CVAT",
+        "ground-truth": "labelling.labelling_tools:GROUND_TRUTH",
+    },
     "entries": {"opacc-signed/1": "evidence.evidence:Signed"},
     "exporters": {
         "case": "study.cases:export_case",
-        "fiftyone": "labelling.fiftyone_export:export_labels",
+        "fiftyone": "labelling.labelling_tools:export_to_fiftyone",
     },
     "commands": {
         "fleet": "fleet.commands:fleet",

@@ -1,4 +1,10 @@
-"""Join all labels of a run by id alone, never by order or file name, so that each example has one label.
+"""The one form of a label, the ids that names in files mean, and the one label of each example.
+
+A label has one canonical form, whatever tool wrote it: a class has the name or index that the run uses, a value the
+shortest text of its number. If classes have names, a number is no label: some people count from 0, others from 1, and
+files do not record which. :func:`name_by_number` reads numbers as indexes, for files that are known to count from 0.
+
+**Joining** is by id alone, never by order or file name, so that each example has one label.
 
 The result depends on which labels came back, not on the order of lines. Files are ordered only where stated.
 
@@ -14,6 +20,9 @@ The result depends on which labels came back, not on the order of lines. Files a
   ``latest``: the last by `labelled_at` if all have one, else the label of the file that came back last.
 """
 
+import difflib
+import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,54 +34,262 @@ from functools import lru_cache
 from unicodedata import normalize
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels import label_rows
-from opacc_ray.labels.label_rows import Label, few, quoted
+from opacc_ray.labels.formats import Label, few, id_of_copy, is_cant_tell, plain_words, quoted, whole_number
+from opacc_ray.pool import SYNONYMS
 from opacc_ray.spec import ModelSpec
+from opacc_ray.spec.model_spec import NONE, SEPARATOR, plain_name
 
-MISSING, TRUTH_VALUE, AS_NUMBER, DATE = "a missing value", "a truth value", "a number", "a date"
+# -- the form of a label -----------------------------------------------------------------------------------------------
+
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # unambiguous: linear time
+
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+"""Numbers whose comma may be a decimal point or a thousands separator."""
+
+COUNTED = (
+    "or declare that numbers count the classes from 0: opacc labels import --numbers-are-classes, "
+    "numbers_are_classes=True in Python, or labels.numbers_are_classes: true in the spec"
+)
+"""Remedy for numbers where classes have names."""
+
+LONGEST_GUESS = 100  # most characters of a label that is compared with the class names
+
+EMPTY_LIKE = frozenset({"n/a", "na", "nan", "none", "null", "nil", "-", "unknown"})
+
+
+def class_of(label_text: str, classes: Sequence[str] | None, num_classes: int | None = None, *, id: str) -> int:
+    """Return the index of the class that a label names.
+
+    Only two kinds of class are named by their index: classes without names (`classes` None), below `num_classes` if
+    that is known; and a class whose name means "can't tell". Raises LabelError if the label is no class.
+    """
+    index = find_class(label_text, classes)
+    if index is None:
+        advice = f"; {COUNTED}" if name_by_number(label_text, classes) != label_text else ""
+        why = why_no_class(label_text, classes)
+        raise LabelError(f"example {quoted(id)} has the label {quoted(label_text)}, {why}{advice}")
+    if num_classes is not None and index >= num_classes:
+        raise LabelError(
+            f"example {quoted(id)} has the label {quoted(label_text)}, which is none of the {num_classes} classes: "
+            f"use a whole number from 0 to {num_classes - 1}"
+        )
+    return index
+
+
+def value_of(label_text: str, *, id: str) -> float:
+    """Return the number in a label of a regression; raises LabelError if it is none."""
+    value = number_in(label_text)
+    if value is None:
+        raise LabelError(f"example {quoted(id)} has the label {quoted(label_text)}: write a number such as 12.5")
+    return value
+
+
+def number_in(text: str) -> float | None:
+    """Return the number that a text is, also with a decimal comma such as 2,75; None for 1,250, which may be 1250."""
+    plain = text if THOUSANDS.fullmatch(text) else text.replace(",", ".", 1)
+    return float(plain) if NUMBER.fullmatch(plain) else None
+
+
+def canonical_number(value: float) -> str:
+    """Return the shortest text of a number, which :func:`value_of` parses: the same for 7, 7.0 and 70e-1."""
+    if math.isinf(value):  # such as 1e400
+        return "1e999" if value > 0 else "-1e999"
+    return repr(value + 0.0).removesuffix(".0")  # + 0.0: no -0
+
+
+def find_class(text: str, classes: Sequence[str] | None) -> int | None:
+    """Return the index of the class that a text names, as :func:`class_of` does, or None."""
+    number = whole_number(text)
+    if classes is None:
+        return number
+    for name in [text] if number is None else [text, str(number)]:
+        if name in classes:
+            return classes.index(name)
+    plain = [plain_name(name) for name in classes]
+    if plain_name(text) in plain:
+        return plain.index(plain_name(text))
+    alike = [i for i, name in enumerate(plain) if name.casefold() == plain_name(text).casefold()]
+    if len(alike) == 1 and plain_name(text).casefold() in ("true", "false"):  # Excel writes TRUE for True
+        return alike[0]
+    name = name_by_number(text, classes)
+    return classes.index(name) if is_cant_tell(name) and name != text else None
+
+
+def name_by_number(text: str, classes: Sequence[str] | None) -> str:
+    """Return the name of the class whose index a text is, counted from 0; other texts are returned unchanged.
+
+    If the name of a class is a whole number, whole numbers are names, so that "1" never means two classes.
+    """
+    number = whole_number(text)
+    if classes is None or number is None or number >= len(classes) or have_numbers_for_names(tuple(classes)):
+        return text
+    return classes[number]
+
+
+def index_in(text: str, classes: Sequence[str] | None) -> int | None:
+    """Return the index of a class that a label is; None if it is the name of one, or no index of a class."""
+    number = whole_number(text)
+    if number is None or classes is None:
+        return number
+    return None if number >= len(classes) or find_class(text, classes) is not None else number
+
+
+@lru_cache(maxsize=8)
+def have_numbers_for_names(classes: tuple[str, ...]) -> bool:
+    """Return whether the name of a class is a whole number."""
+    return any(whole_number(plain_name(name)) is not None for name in classes)
+
+
+def why_no_class(text: str, classes: Sequence[str] | None) -> str:
+    """Explain why a text is no class, with the most similar name."""
+    if classes is None:
+        return "but the run has no class names: give the index of the class, a whole number from 0"
+    if name_by_number(text, classes) != text:
+        return f"which is a number, and the classes have names: use one of {_few_names(classes)}"
+    by_lower = {name.lower(): name for name in classes}
+    near = difflib.get_close_matches(text.lower(), by_lower, n=1) if len(text) <= LONGEST_GUESS else []
+    guess = f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
+    unsure = ", or ? for can't tell" if plain_words(text[:LONGEST_GUESS]) in EMPTY_LIKE else ""
+    return f"which is none of the {len(classes)} classes{guess}: use one of {_few_names(classes)}{unsure}"
+
+
+def _few_names(classes: Sequence[str]) -> str:
+    return few([quoted(name) if len(name) > 60 else name for name in classes], most=20)
+
+
+def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:
+    """Return the grade that a label names, or its score in canonical form.
+
+    Besides its name, a grade is named by `SYNONYMS`, and by its outcome: 1, 0.5. Of a preference, A and B are the
+    answers in the order in which they were shown (:func:`is_swapped`). Raises LabelError if the label is no grade.
+    """
+    outcomes, place = model.outcomes, f"example {quoted(id)} has the label {quoted(label_text)}"
+    if outcomes is None:
+        value = number_in(label_text)
+        if value is None or not 0 <= value <= 1:
+            raise LabelError(f"{place}: write a score from 0 to 1, such as 0.8")
+        return canonical_number(value)
+    text = plain_words(label_text)
+    if model.prefers and text in ("a", "b"):
+        return "first" if (text == "a") != is_swapped(id) else "second"
+    names = {plain_words(name): name for name in outcomes}
+    are_numbers = any(whole_number(name) is not None for name in names)
+    number = float(text) if NUMBER.fullmatch(text) and not are_numbers and not model.prefers else None
+    by_outcome = [name for name, outcome in outcomes.items() if outcome == number]
+    grade = names.get(text) or names.get(SYNONYMS.get(text, "")) or names.get(str(whole_number(text)))
+    if grade is None and len(by_outcome) == 1:
+        grade = by_outcome[0]
+    if grade is None:
+        shown = ["A", "B", "tie"] if model.prefers else list(outcomes)
+        raise LabelError(f"{place}, which is none of the grades: use {', '.join(map(quoted, shown))}")
+    return grade
+
+
+def set_of(label_text: str, model: ModelSpec, *, id: str) -> str:
+    """Return the canonical form of a label of several classes; raises LabelError if one is none of the classes."""
+    try:
+        return model.set_name(model.classes_in(label_text))
+    except ValueError as error:
+        why = why_no_class(str(error), model.classes)
+        raise LabelError(
+            f"example {quoted(id)} has the label {quoted(label_text)} with {quoted(str(error))}, {why}, "
+            f"with {SEPARATOR!r} between them, or {NONE!r}"
+        ) from None
+
+
+def counts_of(label_text: str, names: Sequence[str], *, id: str) -> str:
+    """Return the canonical form of counts, ``tp=5 fp=0 fn=2``, or the numbers alone in their order, ``5 0 2``.
+
+    Raises LabelError if one is missing or no count.
+    """
+    pairs = [part.partition("=") for part in re.split(r"[\s,;]+", label_text.strip())]
+    if len(pairs) == len(names) and not any(is_named for _, is_named, _ in pairs):
+        pairs = [(name, "=", text) for name, (text, _, _) in zip(names, pairs, strict=True)]
+    counts, place = {name: text for name, _, text in pairs}, f"example {quoted(id)} has the label {quoted(label_text)}"
+    form = " ".join(f"{name}=0" for name in names)
+    if len(counts) < len(pairs) or counts.keys() != set(names):
+        raise LabelError(f"{place}: write each count once, as in {form}, or {len(names)} numbers in that order")
+    unfit = next((name for name, text in counts.items() if not NUMBER.fullmatch(text) or float(text) < 0), None)
+    if unfit is not None:
+        raise LabelError(f"{place}, where {unfit} is no count: write numbers of at least 0, as in {form}")
+    return " ".join(f"{name}={canonical_number(float(counts[name]))}" for name in names)
+
+
+def numbers_in(canonical: str) -> dict[str, float]:
+    """Return the counts by name that a label in canonical form has."""
+    pairs = (part.partition("=") for part in canonical.split())
+    return {name: float(text) for name, _, text in pairs}
+
+
+def is_swapped(id: str) -> bool:
+    """Return whether the two answers to an example are shown in reverse order: for half of all ids, by their digest.
+
+    So neither annotators nor a preference for what stands first favour one model.
+    """
+    return hashlib.sha256(f"preference\0{id}".encode()).digest()[0] % 2 == 1
+
+
+def as_shown(label: str | None, model: ModelSpec, id: str) -> str | None:
+    """Return a canonical label as annotators know it: of a preference, A or B."""
+    if not model.prefers or label not in ("first", "second"):
+        return label
+    return "A" if (label == "first") != is_swapped(id) else "B"
+
+
+def reading_by(
+    model: ModelSpec, num_classes: int | None, *, numbers_are_classes: bool = False
+) -> Callable[[str, str], str]:
+    """Return the function from an id and the text of a label to the form that predictions have.
+
+    ``num_classes`` is None where it is not known yet. The function raises LabelError for a text that is no label.
+    """
+
+    def read(name: str, text: str) -> str:
+        if model.task == "grade":
+            return grade_of(text, model, id=name)
+        if model.task == "multilabel":
+            return set_of(text, model, id=name)
+        if model.counts is not None:
+            return counts_of(text, model.counts, id=name)
+        if model.task == "regression":
+            return canonical_number(value_of(text, id=name))
+        if numbers_are_classes:
+            text = name_by_number(text, model.classes)
+        return model.name_of(class_of(text, model.classes, num_classes, id=name))
+
+    return read
+
+
+# -- what tools change -------------------------------------------------------------------------------------------------
 
 _MONTH = (
     "(?i:jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|"
     "dec(ember)?)"
 )
-_RULES = tuple(
-    (re.compile(pattern, re.ASCII), tools.split(), kind)
-    for pattern, tools, kind in (
-        (r"NA|N/A|n/a|<NA>|#NA|#N/A|#N/A N/A|NULL|null|None|-?(NaN|nan|1\.#IND|1\.#QNAN)", "pandas", MISSING),
-        (r"NA", "R", MISSING),
-        (r"~|null|Null|NULL", "YAML", MISSING),
-        (r"(?i)true|false", "Excel pandas R YAML", TRUTH_VALUE),
-        (r"T|F", "R", TRUTH_VALUE),
-        (r"(?i)y|n|yes|no|on|off", "YAML", TRUTH_VALUE),
-        (r"\d{1,2}[-/]\d{1,2}([-/]\d{2,4})?|\d{4}[-/]\d{1,2}([-/]\d{1,2})?|\d+:\d\d?(:\d\d?)?", "Excel", DATE),
-        (rf"{_MONTH}[ ./-]?\d{{1,4}}|\d{{1,4}}[ ./-]?{_MONTH}([ ./-]?\d{{2,4}})?", "Excel", DATE),
-        (r"\d{4}-\d\d-\d\d", "YAML", DATE),
-        (rf"(?!-?(0|[1-9]\d*)(\.\d*[1-9])?$){label_rows.NUMBER.pattern}", "Excel pandas R YAML", AS_NUMBER),
-        (r"-?(\d\.?){16,}", "Excel", AS_NUMBER),  # it keeps 15 digits
-    )
+
+MISSING = re.compile(r"NA|N/A|n/a|<NA>|#NA|#N/A|#N/A N/A|NULL|null|None|-?(NaN|nan|1\.#IND|1\.#QNAN)")
+"""Names that pandas reads as a missing value. R reads no further ones so."""
+
+DATE = re.compile(
+    r"\d{1,2}[-/]\d{1,2}([-/]\d{2,4})?|\d{4}[-/]\d{1,2}([-/]\d{1,2})?|\d+:\d\d?(:\d\d?)?|"
+    rf"{_MONTH}[ ./-]?\d{{1,4}}|\d{{1,4}}[ ./-]?{_MONTH}([ ./-]?\d{{2,4}})?",
+    re.ASCII,
 )
+"""Names that Excel makes dates of."""
 
-
-def changes(name: str) -> dict[str, str]:
-    """Return what tools make of the name of a class, or of an id, by tool; empty if all of them keep it."""
-    return {tool: kind for pattern, tools, kind in _RULES if pattern.fullmatch(name.strip()) for tool in tools}
+AS_NUMBER = re.compile(rf"(?!-?(0|[1-9]\d*)(\.\d*[1-9])?$){NUMBER.pattern}|-?(\d\.?){{16,}}", re.ASCII)
+"""Names that Excel writes as another number: it keeps 15 digits."""
 
 
 def emptied(classes: Iterable[str]) -> str | None:
-    """Return the classes whose labels a file loses in pandas, with the reason, for a sentence; None if there are none.
-
-    R loses no further ones.
-    """
-    names = [quoted(name) for name in classes if changes(name).get("pandas") == MISSING]
+    """Return the classes whose labels a file loses in pandas, with the reason; None if there are none."""
+    names = [quoted(name) for name in classes if MISSING.fullmatch(name.strip())]
     several = "each of which" if len(names) > 1 else "which"
-    return f"{few(names)}, {several} pandas.read_csv reads as {MISSING}" if names else None
+    return f"{few(names)}, {several} pandas.read_csv reads as a missing value" if names else None
 
 
 def warnings_about(classes: Iterable[str]) -> list[str]:
-    """Return warnings about classes whose labels come back otherwise from a table in another tool.
-
-    A truth value does not: it is read in any case, unless another class differs by case alone.
-    """
+    """Return warnings about classes whose labels come back otherwise from a table in another tool."""
     names = list(classes)
     lost, texts = emptied(names), list[str]()
     if lost:
@@ -80,14 +297,38 @@ def warnings_about(classes: Iterable[str]) -> list[str]:
             f"a file of labels that passes through pandas loses those of the class {lost}; read it with "
             "keep_default_na=False, or rename the class"
         )
-    for kind in (DATE, AS_NUMBER):
-        if made := [quoted(name) for name in names if changes(name).get("Excel") == kind]:
+    for kind, pattern in (("a date", DATE), ("a number", AS_NUMBER)):
+        if made := [quoted(name) for name in names if pattern.fullmatch(name.strip())]:
             texts.append(
                 f"Excel makes {kind} of the class {few(made)}; format the column label as text before you fill it in, "
                 "or rename the class"
             )
     return texts
 
+
+def rewritten(unknown: Sequence[str], selected: Sequence[str]) -> str | None:
+    """Return what to do about ids that a program wrote in another form than the manifest; None if none did."""
+    numbers = {form for id in selected for form in (id, id.lstrip("0"), *_rounded(id))}
+    if any(re.sub(r"\.0+$", "", id) in numbers or re.fullmatch(r"\d(\.\d+)?[eE]\+\d+", id) for id in unknown):
+        return "a spreadsheet or a script rewrote ids as numbers, so read the manifest with its id column as text"
+    forms = {re.sub(r"\d+", "0", id) for id in selected if DATE.fullmatch(id)}
+    if forms and any(DATE.fullmatch(id) and re.sub(r"\d+", "0", id) not in forms for id in unknown):
+        return "a spreadsheet rewrote ids as dates, so format its id column as text before you open the manifest"
+    if {normalize("NFC", id) for id in unknown} & {normalize("NFC", id) for id in selected}:
+        return "their accents are encoded differently (Unicode NFD, as on macOS), so take ids from the manifest"
+    return None
+
+
+def _rounded(id: str) -> set[str]:
+    """Return how programs write an id that was a double of 15 digits: exactly, in the fewest digits, and in 15."""
+    if len(id) <= 15 or not id.isdecimal():
+        return set()
+    value = float(id)
+    exact = (int(value), int(Decimal(repr(value))), int(Decimal(f"{value:.14e}")))
+    return {*map(str, exact), id[:15].ljust(len(id), "0")} - {id}
+
+
+# -- the ids that names mean ---------------------------------------------------------------------------------------
 
 InPool = Callable[[Sequence[str]], Collection[str]]
 """Function that returns which of some ids the pool has."""
@@ -141,7 +382,7 @@ def _by_form(names: Sequence[str], chosen: set[str], in_pool: InPool) -> dict[st
 def _forms(path: str, extensions: Sequence[str]) -> Iterator[list[str]]:
     """Yield groups of ids that a name may mean, the likelier ones first."""
     if "~" in path:
-        yield [label_rows.id_of_copy(path)]
+        yield [id_of_copy(path)]
     parts = path.split("/")
     for start in range(len(parts)):
         ending = "/".join(parts[start:])
@@ -176,14 +417,9 @@ def _path(name: str) -> str:
     return name.strip().replace("\\", "/")
 
 
+# -- joining ---------------------------------------------------------------------------------------------------------
+
 MOST_ANSWERS = 1000  # different answers to one example, by annotator, label and time, above which a file is refused
-
-EXACT = 15  # digits of a whole number that a double holds
-
-LABELS, LABELS_SO_FAR = "labels", "the labels so far"  # what messages call the labels of all files
-
-Opinions = dict[str, str]
-"""Annotator → label, for one example."""
 
 DISPUTES = {
     "error": (
@@ -217,9 +453,9 @@ def join(
     *,
     run: str,
     conflict: str = "error",
-    source: str = LABELS,
-    read: Callable[[str, str], str] | None = None,
-    in_pool: Callable[[Sequence[str]], Collection[str]] = lambda ids: (),
+    source: str = "labels",
+    read: Callable[[str, str], str] = lambda id, text: text,
+    in_pool: InPool = lambda ids: (),
 ) -> Joined:
     """Find the label of each selected example, by id.
 
@@ -232,17 +468,19 @@ def join(
     source : name of the labels in messages.
     read : returns the canonical form of a label's text, given an id and the text, or raises LabelError if the text is
         no label; texts that a correction outranks are not read.
-    in_pool : returns which ids the pool has; it is called for an error about ids that were not selected.
+    in_pool : it is called for an error about ids that were not selected.
 
     Raises LabelError if a label names another run, an id is unknown, or labels are in conflict or tied; SpecError if
     `conflict` is none of the rules.
     """
     if conflict not in DISPUTES:
         raise SpecError(f"conflict {conflict!r} is unknown: use one of {', '.join(DISPUTES)}")
-    gathered = _gather(labels, selected, run, source, in_pool)
-    answers = {id: _read(given, read) for id, given in gathered.items()}
-    winners = {id: winning(given, conflict) for id, given in answers.items() if given}
-    _refuse_disputes(winners, answers, conflict, source)
+    try:
+        answers = {id: _read(given, read) for id, given in _gather(labels, selected, run, in_pool).items()}
+        winners = {id: winning(given, conflict) for id, given in answers.items() if given}
+        _refuse_disputes(winners, answers, conflict)
+    except LabelError as error:
+        raise type(error)(f"{source}: {error}") from None
     chosen = {id: texts[0] if texts else None for id, texts in winners.items()}
     return Joined(
         label={id: text for id, text in chosen.items() if text is not None},
@@ -252,13 +490,7 @@ def join(
     )
 
 
-def _gather(
-    labels: Iterable[Label],
-    selected: Sequence[str],
-    run: str,
-    source: str,
-    in_pool: Callable[[Sequence[str]], Collection[str]],
-) -> dict[str, list[Label]]:
+def _gather(labels: Iterable[Label], selected: Sequence[str], run: str, in_pool: InPool) -> dict[str, list[Label]]:
     """Return the distinct answers to each selected id, with the number of their lines.
 
     Only these are held in memory, so files may be large.
@@ -278,25 +510,23 @@ def _gather(
             first, count = same.get(key, (row, 0))
             if not count and len(same) == MOST_ANSWERS:
                 raise LabelError(
-                    f"{source}: {quoted(row.id)} has more than {MOST_ANSWERS} different answers ({row.place}): "
-                    "import labels from people"
+                    f"{quoted(row.id)} has more than {MOST_ANSWERS} different answers ({row.place}): import labels "
+                    "from people"
                 )
             same[key] = (first if first.place <= row.place else row, count + row.lines)
     if others:
         place, other = min(others)
         what = f"{others.total()} row(s) name another run, {quoted(other)} ({place}), not {run!r}"
-        raise LabelError(f"{source}: {what}: import them into that run")
+        raise LabelError(f"{what}: import them into that run")
     if exchanged:
-        raise LabelError(f"{source}: the column label holds ids: exchange the columns id and label")
+        raise LabelError("the column label holds ids: exchange the columns id and label")
     if unknown:
-        raise LabelError(f"{source}: {_not_selected(sorted(unknown), selected, in_pool)}")
+        raise LabelError(_not_selected(sorted(unknown), selected, in_pool))
     return {id: [row._replace(lines=num) for row, num in same.values()] for id, same in lines.items()}
 
 
-def _read(answers: Sequence[Label], read: Callable[[str, str], str] | None) -> list[Label]:
+def _read(answers: Sequence[Label], read: Callable[[str, str], str]) -> list[Label]:
     """Return the answers with their labels in canonical form; those that a correction outranks stay as they are."""
-    if read is None:
-        return list(answers)
     rank, rows = max((row.correction for row in answers), default=0), []
     for row in answers:
         try:
@@ -311,9 +541,7 @@ def in_canonical_form(row: Label, read: Callable[[str, str], str]) -> Label:
     return row if row.label is None else row._replace(label=read(row.id, row.label))
 
 
-def _not_selected(
-    unknown: Sequence[str], selected: Sequence[str], in_pool: Callable[[Sequence[str]], Collection[str]]
-) -> str:
+def _not_selected(unknown: Sequence[str], selected: Sequence[str], in_pool: InPool) -> str:
     """Return what is wrong with ids that were not selected, in order, and what to do about them."""
     pool = set(in_pool(unknown))
     strange = [id for id in unknown if id not in pool]
@@ -325,32 +553,6 @@ def _not_selected(
         elif strange:
             remedy = f"{len(strange)} of them not even in the pool, such as {quoted(strange[0])}; {remedy}"
     return f"{what}: {few([quoted(id) for id in unknown])}: {remedy}"
-
-
-def rewritten(unknown: Sequence[str], selected: Sequence[str]) -> str | None:
-    """Return what to do about ids that a program wrote in another form than the manifest; None if none did."""
-    shortened = {*selected, *(id.lstrip("0") for id in selected)}
-    if any(re.sub(r"\.0+$", "", id) in shortened or re.fullmatch(r"\d(\.\d+)?[eE]\+\d+", id) for id in unknown):
-        return "a spreadsheet or a script rewrote ids as numbers, so read the manifest with its id column as text"
-    forms = {re.sub(r"\d+", "0", id) for id in selected if DATE in changes(id).values()}
-    if forms and any(DATE in changes(id).values() and re.sub(r"\d+", "0", id) not in forms for id in unknown):
-        return "a spreadsheet rewrote ids as dates, so format its id column as text before you open the manifest"
-    if {normalize("NFC", id) for id in unknown} & {normalize("NFC", id) for id in selected}:
-        return "their accents are encoded differently (Unicode NFD, as on macOS), so take ids from the manifest"
-    rounded = {text: id for id in selected if len(id) > EXACT and id.isdecimal() for text in _rounded(id)}
-    if other := next((id for id in unknown if id in rounded), None):
-        return (
-            f"a script or a spreadsheet made ids floating-point numbers, which hold {EXACT} digits: {rounded[other]} "
-            f"became {other}, so read the manifest with its id column as text"
-        )
-    return None
-
-
-def _rounded(id: str) -> set[str]:
-    """Return how programs write a whole number that was a double: exactly, in the fewest digits, and in 15 of them."""
-    value = float(id)
-    exact = (int(value), int(Decimal(repr(value))), int(Decimal(f"{value:.{EXACT - 1}e}")))
-    return {*map(str, exact), id[:EXACT].ljust(len(id), "0")} - {id}
 
 
 def winning(answers: Sequence[Label], conflict: str) -> list[str]:
@@ -375,12 +577,12 @@ def votes_of(answers: Sequence[Label]) -> list[Label]:
     return [row for row in last if row.label is not None]
 
 
-def opinions_of(answers: Sequence[Label], read: Callable[[str, str], str]) -> Opinions:
+def opinions_of(answers: Sequence[Label], read: Callable[[str, str], str]) -> dict[str, str]:
     """Return the last label of each named annotator for one example, without corrections and texts that are no label.
 
     ``read`` is used as in :func:`join`.
     """
-    opinions: Opinions = {}
+    opinions: dict[str, str] = {}
     for row in votes_of([row for row in answers if not row.correction and row.annotator is not None]):
         with suppress(LabelError):
             opinions[str(row.annotator)] = read(row.id, str(row.label))
@@ -405,61 +607,20 @@ def _latest(answers: Sequence[Label]) -> list[Label]:
 @lru_cache(maxsize=10_000)
 def time_of(text: str | None) -> datetime | None:
     """Parse a time in ISO 8601, in UTC unless it has an offset; None if it is no time."""
-    time = _parsed(text)
-    return time.replace(tzinfo=UTC) if time and not time.tzinfo else time
-
-
-def is_local(text: str) -> bool:
-    """Return whether a text is a time without an offset from UTC."""
-    time = _parsed(text)
-    return time is not None and time.tzinfo is None
-
-
-def _parsed(text: str | None) -> datetime | None:
     try:
-        return datetime.fromisoformat(re.sub(r"\s+(?=[+-]\d\d:?\d\d$)", "", text or ""))
+        time = datetime.fromisoformat(re.sub(r"\s+(?=[+-]\d\d:?\d\d$)", "", text or ""))
     except ValueError:
         return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _refuse_disputes(
-    winners: Mapping[str, list[str]], answers: Mapping[str, list[Label]], conflict: str, source: str
-) -> None:
-    disputes, files = [], set[int]()
+def _refuse_disputes(winners: Mapping[str, list[str]], answers: Mapping[str, list[Label]], conflict: str) -> None:
+    disputes = []
     for id, texts in winners.items():
         if len(texts) > 1:
             places = [min(row.place for row in answers[id] if row.label == text) for text in texts]
             said = [f"{quoted(text)} ({place})" for text, place in zip(texts, places, strict=True)]
             disputes.append(f"{quoted(id)} is {' and '.join(said)}")
-            files |= {row.returned for row in answers[id] if row.label in texts}
     if disputes:
         what, remedy = DISPUTES[conflict]
-        if len(files) == 1 and source != LABELS and conflict == "error":  # all of them are in the file that comes
-            remedy = f"correct {source}, or set a rule{remedy.partition('set a rule')[2]}"
-        elif source not in (LABELS, LABELS_SO_FAR):
-            remedy += "; then import the file again"
-        raise LabelConflict(f"{source}: {what} on {len(disputes)} example(s): {few(disputes, '; ')}: {remedy}")
-
-
-def reading_by(
-    model: ModelSpec, num_classes: int | None, *, numbers_are_classes: bool = False
-) -> Callable[[str, str], str]:
-    """Return the function from an id and the text of a label to the form that predictions have.
-
-    ``num_classes`` is None where it is not known yet. The function raises LabelError for a text that is no label.
-    """
-
-    def read(name: str, text: str) -> str:
-        if model.task == "grade":
-            return label_rows.grade_of(text, model, id=name)
-        if model.task == "multilabel":
-            return label_rows.set_of(text, model, id=name)
-        if model.counts is not None:
-            return label_rows.counts_of(text, model.counts, id=name)
-        if model.task == "regression":
-            return label_rows.canonical_number(label_rows.value_of(text, id=name))
-        if numbers_are_classes:
-            text = label_rows.name_by_number(text, model.classes)
-        return model.name_of(label_rows.class_of(text, model.classes, num_classes, id=name))
-
-    return read
+        raise LabelConflict(f"{what} on {len(disputes)} example(s): {few(disputes, '; ')}: {remedy}")

@@ -4,8 +4,9 @@ Every action becomes an entry of the log of the run. Each is decided on the run 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 
@@ -13,18 +14,20 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import LabelError, SpecError, counted, shown
-from opacc_ray.labels import joining, label_log, label_rows, labelled_rounds
-from opacc_ray.labels.formats import format_of, parse
-from opacc_ray.labels.formats.jsonl_file import PLACE, as_jsonl
+from opacc_ray.labels import formats, joining, label_log, labelled_rounds
+from opacc_ray.labels.formats import Label, LabelFile, few, parse, quoted
 from opacc_ray.labels.joining import Joined
-from opacc_ray.labels.label_log import FileCounts, LabelAction, LabelLog, LoggedFile, log_action, read_log
-from opacc_ray.labels.label_rows import Label, few, quoted
+from opacc_ray.labels.label_log import LabelAction, LabelLog, LoggedFile, log_action, read_log
 from opacc_ray.labels.labelled_rounds import ids_in_pool, join_labels, label_rounds, read_selections
 from opacc_ray.runs.estimate_documents import RoundCounts
+from opacc_ray.runs.feature_store import predicted_classes
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import name_of_labels
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ConflictRule, ModelSpec
+
+AHEAD = timedelta(hours=14)  # how far a time may be ahead of UTC: a local time of the farthest east, without its offset
+LISTED = 100  # most annotators and overruled answers in a document; `opacc labels list` has all answers
 
 AnswerState = Literal["counts", "in conflict", "overruled", "withdrawn", "no label"]
 
@@ -115,6 +118,17 @@ class ExportedLabels(Document):
     notes: list[str] = Field(default_factory=list, description="what to know of these examples")
 
 
+class LabelSession(Document):
+    """Answers that came in while the labelling page was served."""
+
+    format: Literal["opacc-label-session/1"] = format_field("opacc-label-session/1")
+    run: str = Field(description="URI of the run")
+    saved: int = Field(ge=0, description="answers that this server saved, undone ones included")
+    done: int = Field(ge=0, description="answers that are there now")
+    total: int = Field(ge=0, description="answers that are needed: two for examples of the overlap, one for others")
+    different: int = Field(ge=0, description="examples whose answers differ and that have no correction")
+
+
 def answered_rounds(selections: Sequence[Selection], ids: Iterable[str]) -> dict[int, int]:
     """Count the examples of each round among some ids, without rounds that have none."""
     counts = {selection.round: len({*ids}.intersection(selection.ids)) for selection in selections}
@@ -162,6 +176,82 @@ def overrulings(joined: Joined, order: int) -> list[Overruling]:
     return sorted(overrulings, key=lambda item: (item.id, item.place, item.label))
 
 
+class FileCounts:
+    """Counts of the rows of a file, made while they are streamed; ``annotator`` replaces those in rows.
+
+    Raises LabelError if a time is in the future.
+    """
+
+    def __init__(self, file: LabelFile, model: ModelSpec, annotator: str | None, now: str) -> None:
+        self.num = Counter[str]()  # rows, and of these the blank, renamed, undated ones, and the names of classes
+        self.has_label: dict[str, bool | None] = {}  # id -> whether it has one; None: not answered
+        self.annotators: dict[str, None] = {}
+        self.name, self._model, self._annotator = file.name, model, annotator
+        self._latest = datetime.fromisoformat(now) + AHEAD
+        self._numbers: Counter[int] = Counter()  # of classes
+        self._undated: str | None = None  # the first text that is no time
+        for row in parse(file):
+            self._count(row)
+
+    def _count(self, row: Label) -> None:
+        self.num["rows"] += 1
+        self.num["blank"] += row.status == "blank"
+        self.num["renamed"] += self._annotator is not None and row.annotator not in (None, self._annotator)
+        self.has_label.setdefault(row.id, None)
+        if row.status != "blank":
+            self.has_label[row.id] = bool(self.has_label[row.id]) or row.label is not None
+            who = self._annotator or row.annotator
+            if who and len(self.annotators) < LISTED:
+                self.annotators[who] = None
+        if row.label is not None and self._model.has_classes:
+            index = joining.index_in(row.label, self._model.classes)
+            self._numbers.update([index] if index is not None else [])
+            self.num["named"] += index is None
+        if row.labelled_at:
+            time = joining.time_of(row.labelled_at)
+            if time and time > self._latest:
+                raise LabelError(
+                    f"{row.place} was labelled at {quoted(row.labelled_at)}, which is in the future: correct the time, "
+                    "or leave it empty"
+                )
+            self.num["undated"] += time is None
+            self._undated = self._undated or (None if time else row.labelled_at)
+
+    def answers(self, names: Mapping[str, str]) -> dict[str, bool]:
+        """Return the answered ids, each with whether it has a label; ``names`` has those of other names in the file."""
+        answers: dict[str, bool] = {}
+        for name, has_label in self.has_label.items():
+            if has_label is not None:
+                id = names.get(name, name)
+                answers[id] = answers.get(id, False) or has_label
+        return answers
+
+    def notes(self, predicted: Mapping[int, int] | None) -> Iterator[str]:
+        """Yield how the file was read, where it may be meant otherwise; ``predicted`` counts predictions by class."""
+        num, names, total = self.num, self._model.classes, self._numbers.total()
+        if num["renamed"]:
+            yield f"{counted(num['renamed'], 'row by others counts', 'rows by others count')} as {self._annotator}'s"
+        if self._undated:
+            yield (
+                f"{counted(num['undated'], 'row')} with a labelled_at that is no time, such as {quoted(self._undated)}"
+                "; it is ignored: write 2026-01-31T10:00:00"
+            )
+        if num["blank"] and (lost := joining.emptied(self._model.label_names)):
+            rows = counted(num["blank"], "row has an empty label", "rows have empty labels")
+            yield (
+                f"{rows}, which may be the class {lost}: if the file passed through it, read the manifest with "
+                "keep_default_na=False and import it again"
+            )
+        if names and total:
+            meanings = few([f"{k} = {quoted(names[k])} ({self._numbers[k]})" for k in sorted(self._numbers)], most=10)
+            mixed = f"; {counted(num['named'], 'other label')} are names" if num["named"] else ""
+            labels = counted(total, "label is a class number", "labels are class numbers")
+            yield f"{labels}, counted from 0: {meanings}{mixed}"
+        if len(self._numbers) > 1 and 0 not in self._numbers and (names or 0 in (predicted or {0: 1})):
+            what = "If this file counts classes from 1, withdraw it, and count from 0"
+            yield f"none of {total} labels is 0, the first class. {what}"
+
+
 def import_labels(
     run: Run,
     name: str,
@@ -188,7 +278,7 @@ def import_labels(
     changed.
     """
     name = name.encode(errors="backslashreplace").decode()  # a file name need not be valid Unicode
-    annotator = None if annotator is None else label_rows.checked_annotator(annotator)
+    annotator = None if annotator is None else formats.checked_annotator(annotator)
     title, left_out = name, dict[str, Any]()
     if only_selected:
         name, data, left_out = _of_selected(run, name, data)
@@ -208,7 +298,7 @@ def import_answers(run: Run, other: Run, *, conflict: ConflictRule | None = None
     corrected = {item.id for item in answers if item.correction and item.state == "counts"}
     taken = [
         {"id": item.id, "label": item.label or "?", "annotator": item.annotator, "labelled_at": item.labelled_at}
-        | {PLACE: f"{other.name}/{item.place}"}
+        | {formats.PLACE: f"{other.name}/{item.place}"}
         for item in answers
         if item.id in chosen and item.state in (("counts",) if item.id in corrected else STANDING)
     ]
@@ -216,7 +306,7 @@ def import_answers(run: Run, other: Run, *, conflict: ConflictRule | None = None
         raise LabelError(f"{other.uri} has no answer to an example that {run.uri} has selected; label those")
     asked: dict[str, Any] = {"source": other.name, "from_run": other.name, "conflict": conflict}
     asked["numbers_are_classes"] = False
-    return _take(run, other.name, as_jsonl(taken), asked)
+    return _take(run, other.name, formats.as_jsonl(taken), asked)
 
 
 STANDING = ("counts", "in conflict", "overruled")
@@ -250,24 +340,21 @@ def _take(run: Run, name: str, data: bytes, fields: dict[str, Any]) -> ImportedL
     key = name_of_labels(name, data)
 
     def decide(now: Run) -> LabelAction | None:
-        log, selections = read_log(now), read_selections(now)
-        content, rule = label_log.label_file(now.spec, name, data), asked.conflict or log.conflict
-        counts = FileCounts(now, name, asked.annotator, log.now())
-        counts.count(parse(content))
-        changes: dict[str, Any] = {"at": log.now(), "conflict": None if rule == log.conflict else rule}
+        log = read_log(now)
+        content, rule = label_log.label_file(now.spec, name, data), asked.conflict or log.rules.conflict
+        counts = FileCounts(content, now.spec.model, asked.annotator, log.now())
+        changes: dict[str, Any] = {"at": log.now(), "conflict": None if rule == log.rules.conflict else rule}
         known = log.find(key, asked.annotator)
         if known is None:
-            changes |= {"file": key, "file_format": format_of(content)}
+            changes |= {"file": key, "file_format": formats.format_of(content)}
             changes["names"] = _names_in(now, name, counts.has_label.keys())
             if now.spec.model.classes and asked.numbers_are_classes is None:
-                changes["numbers_are_classes"] = log.numbers_are_classes
+                changes["numbers_are_classes"] = log.rules.numbers_are_classes
         action = (asked if known is None else known.action).model_copy(update={"action": "import"} | changes)
         if known is None:
             log.add(action, content)
         file = known or log.returned[-1]
-        if file.classes is None:
-            counts.refuse_numbers()
-        imported[:] = [_imported(now, log, selections, file, counts, rule, again=known is not None)]
+        imported[:] = [_imported(now, log, file, counts, rule, again=known is not None)]
         return action if known is None or action.conflict else None
 
     try:
@@ -278,17 +365,10 @@ def _take(run: Run, name: str, data: bytes, fields: dict[str, Any]) -> ImportedL
 
 
 def _imported(
-    run: Run,
-    log: LabelLog,
-    selections: Sequence[Selection],
-    file: LoggedFile,
-    counts: FileCounts,
-    rule: ConflictRule,
-    *,
-    again: bool,
+    run: Run, log: LabelLog, file: LoggedFile, counts: FileCounts, rule: ConflictRule, *, again: bool
 ) -> ImportedLabels:
     """Check that all labels fit together with a file, and describe its import."""
-    name, action = counts.name, file.action
+    name, action, selections = counts.name, file.action, read_selections(run)
     joined = join_labels(run, selections, log.labels(), rule, source=name)
     answered, overruled = counts.answers(action.names), overrulings(joined, file.order)
     rounds = [item.counts() for item in label_rounds(run, selections, joined, log.score)]
@@ -309,9 +389,9 @@ def _imported(
         rounds=rounds,
         again=again,
         conflict=rule,
-        overruled=overruled[: label_log.LISTED],
+        overruled=overruled[:LISTED],
         num_overruled=len(overruled),
-        notes=[*notes, *notes_on_given_up(run, selections, joined, file.order), *counts.notes()],
+        notes=[*notes, *notes_on_given_up(run, selections, joined, file.order), *counts.notes(predicted_classes(run))],
     )
 
 
@@ -321,7 +401,7 @@ def _numbers_are_classes(model: ModelSpec, asked: bool | None) -> bool | None:
     Raises SpecError if they are asked for, and cannot be.
     """
     refusal = None if model.has_classes else f"the task is {model.task}, which has no classes"
-    if model.classes and label_rows.have_numbers_for_names(tuple(model.classes)):
+    if model.classes and joining.have_numbers_for_names(tuple(model.classes)):
         refusal = "a class has a number as its name, so numbers are names"
     if asked and refusal:
         raise SpecError(f"--numbers-are-classes cannot be used: {refusal}; remove it")
@@ -335,10 +415,6 @@ def _names_in(run: Run, file: str, ids: Iterable[str], *, only_selected: bool = 
         return joining.ids_of_names(ids, _chosen_ids(run), in_pool, only_selected=only_selected)
     except LabelError as error:
         raise LabelError(f"{file}: {error}") from None
-
-
-KEPT = ("id", "label", "status", "annotator", "labelled_at", "run", "round")
-"""Fields of a label that stay."""
 
 
 def _of_selected(run: Run, name: str, data: bytes) -> tuple[str, bytes, dict[str, Any]]:
@@ -356,7 +432,7 @@ def _of_selected(run: Run, name: str, data: bytes) -> tuple[str, bytes, dict[str
             continue
         missing.discard(id)
         if row.status != "blank":
-            fields = {key: getattr(row, key) for key in KEPT} | {"id": id, PLACE: row.place}
+            fields = {key: getattr(row, key) for key in formats.COLUMNS} | {"id": id, formats.PLACE: row.place}
             kept.append({key: value for key, value in fields.items() if value is not None})
     strange = sorted(others.keys() - set(ids_in_pool(run, list(others))))
     remedy = joining.rewritten(strange, sorted(missing))
@@ -371,7 +447,7 @@ def _of_selected(run: Run, name: str, data: bytes) -> tuple[str, bytes, dict[str
     unknown = sum(others[id] for id in strange)
     used = {other: id for other, id in names.items() if id in chosen}
     counts = {"left_out": others.total() - unknown, "unknown": unknown}
-    return f"{name}.selected.jsonl", as_jsonl(kept), {**counts, "names": used}
+    return f"{name}.selected.jsonl", formats.as_jsonl(kept), {**counts, "names": used}
 
 
 def correct(run: Run, id: str, label: str, annotator: str) -> AnswerList:
@@ -380,14 +456,14 @@ def correct(run: Run, id: str, label: str, annotator: str) -> AnswerList:
     Raises LabelError if the example was not selected, or if the text is neither a label nor "can't tell".
     """
     log = read_log(run)
-    name, at = label_rows.checked_annotator(annotator), log.now()
+    name, at = formats.checked_annotator(annotator), log.now()
     _refuse_unselected(run, id)
-    data = as_jsonl([{"id": id, "label": label, "annotator": name, "labelled_at": at, "run": run.name}])
-    (row,) = parse(label_rows.LabelFile("the correction", data))
+    data = formats.as_jsonl([{"id": id, "label": label, "annotator": name, "labelled_at": at, "run": run.name}])
+    (row,) = parse(LabelFile("the correction", data))
     if row.status == "blank":
         raise LabelError(f"the correction of {quoted(row.id)} is empty: give a label, or ? for can't tell")
     joining.in_canonical_form(
-        row, joining.reading_by(run.spec.model, run.num_classes, numbers_are_classes=log.numbers_are_classes)
+        row, joining.reading_by(run.spec.model, run.num_classes, numbers_are_classes=log.rules.numbers_are_classes)
     )
 
     def decide(now: Run) -> LabelAction:
@@ -399,7 +475,7 @@ def correct(run: Run, id: str, label: str, annotator: str) -> AnswerList:
             file_format="jsonl",
             annotator=name,
             ids=[id],
-            numbers_are_classes=current.numbers_are_classes if run.spec.model.classes else None,
+            numbers_are_classes=current.rules.numbers_are_classes if run.spec.model.classes else None,
         )
 
     log_action(run, decide, ("correction.jsonl", data))
@@ -452,7 +528,7 @@ def _withdrawn(run: Run, action: LabelAction, answers: Sequence[Answered]) -> Wi
     rounds = answered_rounds(selections, {item.id for item in answers})
     first = min(rounds, default=len(selections))
     try:
-        joined = join_labels(run, selections, log.labels(), log.conflict)
+        joined = join_labels(run, selections, log.labels(), log.rules.conflict)
         now = [item.counts() for item in label_rounds(run, selections, joined, log.score)]
     except LabelError as error:  # the withdrawal is done; other labels are in conflict
         now, unread = [], str(error)
@@ -495,7 +571,7 @@ def list_answers(run: Run, id: str | None = None) -> AnswerList:
     log = read_log(run)
     if id is not None:
         _refuse_unselected(run, id)
-    return AnswerList(run=run.uri, conflict=log.conflict, answers=_answers_of(run, log, id))
+    return AnswerList(run=run.uri, conflict=log.rules.conflict, answers=_answers_of(run, log, id))
 
 
 def _chosen_ids(run: Run) -> set[str]:
@@ -518,7 +594,7 @@ def _answers_of(run: Run, log: LabelLog, id: str | None) -> list[Answered]:
                 with suppress(LabelError):  # no label
                     canonical = joining.in_canonical_form(row, read)
                 by_id.setdefault(row.id, []).append((file, row, canonical))
-    return [item for given in by_id.values() for item in _with_states(given, log.conflict)]
+    return [item for given in by_id.values() for item in _with_states(given, log.rules.conflict)]
 
 
 def _with_states(given: Sequence[tuple[LoggedFile, Label, Label | None]], conflict: str) -> Iterator[Answered]:

@@ -14,30 +14,23 @@ count:
 A file that an entry names and that is missing was lost, unless it is withdrawn.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from opacc_ray.documents import Document, format_field
-from opacc_ray.errors import DataError, LabelError, counted
-from opacc_ray.labels import joining, label_rows
-from opacc_ray.labels.formats import parse
-from opacc_ray.labels.label_rows import FormatName, Label, LabelFile, few, name_by_number, numbers_in, quoted
+from opacc_ray.errors import DataError
+from opacc_ray.labels.formats import Label, LabelFile, parse
+from opacc_ray.labels.joining import name_by_number, numbers_in
 from opacc_ray.metrics.metric import Ratio
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
-from opacc_ray.runs.feature_store import predicted_classes
 from opacc_ray.runs.run import ESTIMATE, ROUNDS, Run
 from opacc_ray.runs.run_documents import Commit, Happening, name_of_labels
 from opacc_ray.spec import ConflictRule, Guidance, ModelSpec, ScoreSpec, Spec
-
-CLOCKS_DIFFER = timedelta(minutes=10)  # how far the clock of a labelling tool may be ahead of ours
-FARTHEST_EAST = timedelta(hours=14)  # how far a local time without its offset may be ahead of UTC
-LISTED = 100  # most annotators and overruled answers in a document; `opacc labels list` has all answers
 
 
 class LabelAction(Document):
@@ -52,7 +45,7 @@ class LabelAction(Document):
     )
     at: str = Field(description="time in ISO 8601, UTC")
     file: str | None = Field(default=None, description="file of labels, by the name under which it is kept")
-    file_format: FormatName | None = Field(
+    file_format: str | None = Field(
         default=None, description="format of the file; null: it is recognised by the content"
     )
     source: str | None = Field(default=None, description="own name of the file")
@@ -206,111 +199,29 @@ class LoggedFile:
         return iter(()) if self.withdrawn else (row for row in self.labels() if row.id not in self.withdrawn_ids)
 
 
-class FileCounts:
-    """Counts of the rows of a file, made while they are streamed; ``annotator`` replaces those in rows."""
+class LabelRules(NamedTuple):
+    """Rules for the labels of a run: those of its first spec, and what commands and edited specs have set since."""
 
-    def __init__(self, run: Run, name: str, annotator: str | None, now: str) -> None:
-        self.num = Counter[str]()  # rows, and of these the blank, renamed, named, undated ones, and those ahead of UTC
-        self.has_label: dict[str, bool | None] = {}  # id -> whether it has one; None: not answered
-        self.annotators: dict[str, None] = {}
-        self._run, self._model, self.name, self._annotator = run, run.spec.model, name, annotator
-        self._latest = datetime.fromisoformat(now) + CLOCKS_DIFFER
-        self._numbers: Counter[int] = Counter()  # of classes
-        self._first_number: Label | None = None
-        self._first_time: dict[str, str] = {}  # the first text that is undated, or ahead
+    conflict: ConflictRule  # for labels that differ
+    overlap: float  # share of the examples that two annotators label
+    numbers_are_classes: bool  # whether numbers in the next file are indexes of classes that have names
+    guidance: Guidance  # what annotators are asked and told
+    score: ScoreSpec
+    show: Sequence[str]  # columns of rows that annotators see
 
-    def count(self, rows: Iterable[Label]) -> None:
-        """Count rows; raises LabelError if a time is in the future."""
-        for row in rows:
-            self.num["rows"] += 1
-            self.num["blank"] += row.status == "blank"
-            self.num["renamed"] += self._annotator is not None and row.annotator not in (None, self._annotator)
-            self.has_label.setdefault(row.id, None)
-            if row.status != "blank":
-                self.has_label[row.id] = bool(self.has_label[row.id]) or row.label is not None
-                who = self._annotator or row.annotator
-                if who and len(self.annotators) < LISTED:
-                    self.annotators[who] = None
-            if row.label is not None and self._model.has_classes:
-                self._count_class(row, row.label)
-            if row.labelled_at:
-                self._check_time(row.labelled_at, row.place)
+    @classmethod
+    def of(cls, spec: Spec) -> "LabelRules":
+        """Return the rules of a spec."""
+        own = spec.labels
+        return cls(own.conflict, own.overlap, own.numbers_are_classes, own.guidance, spec.score, spec.manifest.show)
 
-    def _count_class(self, row: Label, label: str) -> None:
-        number, classes = label_rows.whole_number(label), self._model.classes
-        names_one = classes and number is not None and label_rows.find_class(label, classes) is not None
-        if number is None or names_one or (classes and number >= len(classes)):
-            self.num["named"] += 1
-        else:
-            self._numbers[number] += 1
-            self._first_number = self._first_number or row
-
-    def _check_time(self, text: str, place: str) -> None:
-        """Keep a text that is no time, or a time in an unknown zone; raises LabelError for a future time."""
-        time = joining.time_of(text)
-        if time and time > self._latest + (FARTHEST_EAST if joining.is_local(text) else timedelta()):
-            raise LabelError(
-                f"{place} was labelled at {quoted(text)}, which is in the future: correct the time, or leave it empty"
-            )
-        if time is None or time > self._latest:
-            kind = "ahead" if time else "undated"
-            self.num[kind] += 1
-            self._first_time.setdefault(kind, text)
-
-    def refuse_numbers(self) -> None:
-        """Raise LabelError if labels are numbers, and classes have names that are none."""
-        first, classes = self._first_number, self._model.classes
-        if first is None or not classes or label_rows.have_numbers_for_names(tuple(classes)):
-            return
-        num = self._numbers.total()
-        indexes = few([f"{index} = {quoted(name)}" for index, name in enumerate(classes)])
-        raise LabelError(
-            f"{self.name}: {num} of {num + self.num['named']} labels are numbers, such as {quoted(first.label or '')} "
-            f"for {quoted(first.id)} ({first.place}), but the classes have names: write names, {label_rows.COUNTED} "
-            f"({indexes})"
-        )
-
-    def answers(self, names: Mapping[str, str]) -> dict[str, bool]:
-        """Return the answered ids, each with whether it has a label; ``names`` has those of other names in the file."""
-        answers: dict[str, bool] = {}
-        for name, has_label in self.has_label.items():
-            if has_label is not None:
-                id = names.get(name, name)
-                answers[id] = answers.get(id, False) or has_label
-        return answers
-
-    def notes(self) -> Iterator[str]:
-        """Yield how the file was read, where it may be meant otherwise."""
-        num = self.num
-        if num["renamed"]:
-            yield f"{counted(num['renamed'], 'row by others counts', 'rows by others count')} as {self._annotator}'s"
-        for kind, text in self._first_time.items():
-            rows = f"{counted(num[kind], 'row')} with a labelled_at"
-            if kind == "undated":
-                yield f"{rows} that is no time, such as {quoted(text)}; it is ignored: write 2026-01-31T10:00:00"
-            else:
-                yield (
-                    f"{rows} without offset, such as {quoted(text)}, which is in the future as UTC: write "
-                    "2026-01-31T10:00:00+09:00"
-                )
-        if num["blank"] and (lost := joining.emptied(self._model.label_names)):
-            rows = counted(num["blank"], "row has an empty label", "rows have empty labels")
-            yield (
-                f"{rows}, which may be the class {lost}: if the file passed through it, read the manifest with "
-                "keep_default_na=False and import it again"
-            )
-        yield from self._notes_on_numbers()
-
-    def _notes_on_numbers(self) -> Iterator[str]:
-        numbers, names, num = sorted(self._numbers), self._model.classes, self._numbers.total()
-        if names and numbers:
-            meanings = few([f"{k} = {quoted(names[k])} ({self._numbers[k]})" for k in numbers], most=10)
-            mixed = f"; {counted(self.num['named'], 'other label')} are names" if self.num["named"] else ""
-            labels = counted(num, "label is a class number", "labels are class numbers")
-            yield f"{labels}, counted from 0: {meanings}{mixed}"
-        if len(numbers) > 1 and numbers[0] and (names or 0 in (predicted_classes(self._run) or {0: 1})):
-            what = "If this file counts classes from 1, withdraw it, and count from 0"
-            yield f"none of {num} labels is 0, the first class. {what}"
+    def after(self, actions: Iterable[LabelAction]) -> "LabelRules":
+        """Return the rules after some actions; an import sets none but the one for conflicts."""
+        rules = self
+        for action in actions:
+            names = self._fields if action.action == "spec" else ("conflict",)
+            rules = rules._replace(**{name: own for name in names if (own := getattr(action, name)) is not None})
+        return rules
 
 
 @dataclass
@@ -356,54 +267,17 @@ class LabelLog:
         last = [datetime.fromisoformat(action.at) + timedelta(microseconds=1) for action in self.actions[-1:]]
         return max([datetime.now(UTC), *last]).isoformat(timespec="microseconds")
 
-    def _rule(self, name: str) -> Any:
-        """Return the last value that was set for a rule, or the one of the first spec if none was."""
-        return _last_set(name, self.actions, stated_rules(self.spec)[name])
-
     @property
-    def conflict(self) -> ConflictRule:
-        """Rule for labels that differ."""
-        return self._rule("conflict")
-
-    @property
-    def overlap(self) -> float:
-        """Share of the examples that two annotators label."""
-        return self._rule("overlap")
-
-    @property
-    def numbers_are_classes(self) -> bool:
-        """Whether numbers in the next file are indexes of classes that have names."""
-        return self._rule("numbers_are_classes")
-
-    @property
-    def guidance(self) -> Guidance:
-        """What annotators are asked and told."""
-        return self._rule("guidance")
-
-    @property
-    def show(self) -> Sequence[str]:
-        """Columns of rows that annotators see."""
-        return self._rule("show")
+    def rules(self) -> LabelRules:
+        """Rules as they are now."""
+        return LabelRules.of(self.spec).after(self.actions)
 
     @property
     def score(self) -> Score:
         """Score of predictions: of counts, the first of the metrics."""
-        stated: ScoreSpec = self._rule("score")
+        stated = self.rules.score
         ratio = Ratio.parse(self.spec.metrics[0]) if self.spec.model.counts else None
         return Score(stated.error_scale or 1.0, stated.within, bool(stated.exact), ratio)
-
-
-def stated_rules(spec: Spec) -> dict[str, Any]:
-    """Return the label rules of a spec, by the names that they have in actions."""
-    names = ("conflict", "overlap", "numbers_are_classes", "guidance")
-    rules = {name: getattr(spec.labels, name) for name in names}
-    return rules | {"score": spec.score, "show": spec.manifest.show}
-
-
-def _last_set(name: str, actions: Sequence[LabelAction], stated: Any) -> Any:
-    """Return the last value that some actions set for a rule; an import sets none but the one for conflicts."""
-    values = [getattr(action, name) for action in actions if name == "conflict" or action.action == "spec"]
-    return [stated, *(value for value in values if value is not None)][-1]
 
 
 def read_log(run: Run) -> LabelLog:
@@ -418,9 +292,9 @@ def read_log(run: Run) -> LabelLog:
     return log
 
 
-def shown_columns(run: Run) -> Any:
-    """Return ``manifest.show`` as it was set last, without reading any label."""
-    return LabelLog(run.spec, [action for _, action in _logged(run)]).show
+def label_rules(run: Run) -> LabelRules:
+    """Return the rules of a run as they are now, without reading any label."""
+    return LabelRules.of(run.spec).after(action for _, action in _logged(run))
 
 
 def label_file(spec: Spec, name: str, data: bytes) -> LabelFile:
@@ -516,9 +390,9 @@ def adopt_rules(run: Run, spec: Spec) -> None:
     """Log the label rules of an edited spec: the run's header keeps the first ones, as they are no part of its name."""
 
     def decide(now: Run) -> LabelAction | None:
-        log, first = read_log(now), stated_rules(now.spec)
-        specs = [action for action in log.actions if action.action == "spec"]
-        rules = {name: rule for name, rule in stated_rules(spec).items() if rule != _last_set(name, specs, first[name])}
+        log, new = read_log(now), LabelRules.of(spec)
+        stated = LabelRules.of(now.spec).after(action for action in log.actions if action.action == "spec")
+        rules = {name: own for name, own in new._asdict().items() if own != getattr(stated, name)}
         return LabelAction(action="spec", at=log.now(), **rules) if rules else None
 
     log_action(run, decide)

@@ -36,9 +36,9 @@ from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimation.intervals import Estimate, joined_reasons
 from opacc_ray.estimation.sample import Rounds
-from opacc_ray.labels.joining import LABELS_SO_FAR, Joined, Opinions, emptied, join, opinions_of, reading_by
+from opacc_ray.labels.formats import Label
+from opacc_ray.labels.joining import Joined, emptied, join, opinions_of, reading_by
 from opacc_ray.labels.label_log import Score, measure_of, outcome_of, read_log
-from opacc_ray.labels.label_rows import Label
 from opacc_ray.runs.estimate_documents import PairOfAnnotators, RoundCounts
 from opacc_ray.runs.run import Chosen, Run
 from opacc_ray.selection import Selection
@@ -174,7 +174,7 @@ def read_all(
     log, selections = read_log(now), read_selections(now)
     if log.lost and not with_lost:
         raise DataError(next(iter(log.lost.values())))
-    joined = join_labels(now, selections, log.labels(), conflict or log.conflict)
+    joined = join_labels(now, selections, log.labels(), conflict or log.rules.conflict)
     return label_rounds(now, selections, joined, score or log.score), set(joined.label)
 
 
@@ -219,7 +219,9 @@ def read_labelled(run: Run) -> set[str]:
     """Return the ids of all examples with a label."""
     now = run.snapshot()
     log = read_log(now)
-    return set(join_labels(now, read_selections(now), log.labels(), log.conflict).label) if now.rounds() else set()
+    if not now.rounds():
+        return set()
+    return set(join_labels(now, read_selections(now), log.labels(), log.rules.conflict).label)
 
 
 def read_selections(run: Run) -> list[Selection]:
@@ -239,7 +241,7 @@ def read_selections(run: Run) -> list[Selection]:
 
 
 def join_labels(
-    run: Run, selections: Sequence[Selection], labels: Iterable[Label], conflict: str, source: str = LABELS_SO_FAR
+    run: Run, selections: Sequence[Selection], labels: Iterable[Label], conflict: str, source: str = "the labels so far"
 ) -> Joined:
     """Join labels to the examples of all rounds."""
     ids = dict.fromkeys(id for selection in selections for id in selection.ids)
@@ -404,7 +406,7 @@ def measure_agreement(run: Run) -> Agreement:
     return Agreement(len(opinions), alpha(opinions, are_numbers=are_numbers), pairs(opinions, are_numbers=are_numbers))
 
 
-def pairs(opinions: Mapping[str, Opinions], *, are_numbers: bool = False) -> list[PairOfAnnotators]:
+def pairs(opinions: Mapping[str, Mapping[str, str]], *, are_numbers: bool = False) -> list[PairOfAnnotators]:
     """Return the agreement of each two annotators with examples in common, sorted by their names.
 
     ``opinions`` has the labels of the annotators of each example, by id.
@@ -434,7 +436,7 @@ def kappa(labels: Sequence[tuple[str, str]]) -> float | None:
     return None if by_chance == 1 else (observed - by_chance) / (1 - by_chance)
 
 
-def alpha(opinions: Mapping[str, Opinions], *, are_numbers: bool = False) -> float | None:
+def alpha(opinions: Mapping[str, Mapping[str, str]], *, are_numbers: bool = False) -> float | None:
     """Return Krippendorff's α, nominal or for numbers interval; None if it is undefined."""
     units = [list(own.values()) for own in opinions.values() if len(own) > 1]
     disagreement = _of_numbers if are_numbers else _of_classes

@@ -36,8 +36,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError, StorageError, shortened
+from opacc_ray.labels.formats import Context, few, name_of_copy, quoted
+from opacc_ray.labels.joining import is_swapped
 from opacc_ray.labels.label_log import LabelLog, read_log
-from opacc_ray.labels.label_rows import Context, few, is_swapped, name_of_copy, quoted
 from opacc_ray.lake.decode import FORMATS, MAX_PIXELS
 from opacc_ray.lake.examples import Batch, Columns, Example, Plan, Rules, as_decoded, decoded, ids_of, locate
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_in_order, read_rows
@@ -458,7 +459,7 @@ def rows_to_show(run: Run, numbers: Sequence[int]) -> tuple[dict[str, Shown], Co
     """
     first = min(run.rounds(), default=1)
     log = read_log(run)
-    shown = read_shown(run, list(map(run.read_chosen, dict.fromkeys([first, *numbers]))), log.show)
+    shown = read_shown(run, list(map(run.read_chosen, dict.fromkeys([first, *numbers]))), log.rules.show)
     rows = [shown[id] for id in run.read_chosen(first).ids] if shown else [{}]
     long = long_columns(rows) | (frozenset(ANSWERS) & rows[0].keys() if run.spec.model.task == "grade" else frozenset())
     context = context_of(run)
@@ -467,7 +468,7 @@ def rows_to_show(run: Run, numbers: Sequence[int]) -> tuple[dict[str, Shown], Co
         has_pictures=has_pictures(run),
         columns=tuple(rows[0]),
         long=long,
-        question=log.guidance.question or _usual_question(context),
+        question=log.rules.guidance.question or _usual_question(context),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from opacc_ray.errors import counted
 from opacc_ray.estimation.intervals import Value, clipped
-from opacc_ray.labels.label_rows import few
+from opacc_ray.labels.formats import few
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, BIAS, ERRORS, FEWEST, MAE, RMSE, WIDEST, parse_metric, tells
 from opacc_ray.metrics.scores import BRIER, RANKINGS
 from opacc_ray.runs import estimate_documents as documents

@@ -18,8 +18,8 @@ from opacc_ray.designs.simple_random import Purposive
 from opacc_ray.errors import DataError, OpaccError, counted
 from opacc_ray.estimation.failures import label_free_accuracy
 from opacc_ray.estimation.sequential import confidence_sequence
-from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.label_rows import NUMBER
+from opacc_ray.labels.joining import NUMBER
+from opacc_ray.labels.label_log import label_rules
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, weights_of
 from opacc_ray.labels.shown_examples import Shown, read_shown
 from opacc_ray.lake.store import write_files
@@ -320,7 +320,7 @@ def _gallery(
     pictures, rows = pictures_of(run, wrong.examples), dict[str, Shown]()
     rounds = {item.round for item in wrong.examples}
     with suppress(OpaccError):  # the pool cannot be read any more
-        rows = read_shown(run, map(run.read_chosen, sorted(rounds)), read_log(run).show)
+        rows = read_shown(run, map(run.read_chosen, sorted(rounds)), label_rules(run).show)
     notes = {id: found for id, found in pictures.items() if isinstance(found, str)}
     examples = [
         item.model_copy(update={"not_shown": notes.get(item.id), "shown": dict(rows.get(item.id, {}))})

@@ -18,8 +18,8 @@ from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extensions.fleet.accuracy_history import history_in_tables
 from opacc_ray.extensions.fleet.alerts import Evidence
 from opacc_ray.extensions.lakes.exported_tables import export_tables
+from opacc_ray.labels.joining import counts_of
 from opacc_ray.labels.label_actions import correct, import_labels
-from opacc_ray.labels.label_rows import counts_of
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.estimate_documents import NumberName
 from opacc_ray.runs.run import Run

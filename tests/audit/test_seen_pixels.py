@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from extracting_here import extracting_here
+from opacc_ray.extensions.labelling.fiftyone_export import export_labels
 from PIL import Image, ImageOps
 from safetensors.torch import save
 from small_model import trained
@@ -18,7 +19,6 @@ from opacc_ray.audit import verbs
 from opacc_ray.audit.checks import SpecChecks, check
 from opacc_ray.audit.status import status
 from opacc_ray.errors import OpaccError
-from opacc_ray.extensions.labelling.fiftyone_export import export_labels
 from opacc_ray.extensions.labelling.labelling_tasks import write_tasks
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.shown_examples import ExampleFiles

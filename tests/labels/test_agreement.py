@@ -10,9 +10,9 @@ from sklearn.metrics import cohen_kappa_score
 from opacc_ray.audit import verbs
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.errors import LabelError
+from opacc_ray.labels.formats import Label
 from opacc_ray.labels.joining import opinions_of
 from opacc_ray.labels.label_actions import correct, import_labels
-from opacc_ray.labels.label_rows import Label
 from opacc_ray.labels.labelled_rounds import alpha, kappa, measure_agreement
 from opacc_ray.report import facts
 from opacc_ray.runs.run import Run

@@ -15,8 +15,8 @@ from stored_run import store_run
 from opacc_ray.audit import verbs
 from opacc_ray.errors import DataError
 from opacc_ray.extract.shards import FeatureShard
+from opacc_ray.labels.desk import Desk
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.labels.page.desk import Desk
 from opacc_ray.labels.shown_examples import (
     THUMBNAIL,
     THUMBNAIL_BYTES,

@@ -15,9 +15,9 @@ from opacc_ray.audit.accuracy import estimate
 from opacc_ray.audit.comparison import compare
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extensions.labelling.labelling_tasks import write_tasks
+from opacc_ray.labels.joining import as_shown, grade_of, is_swapped, set_of
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_log import Score
-from opacc_ray.labels.label_rows import as_shown, grade_of, is_swapped, set_of
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.run_report import make_report
@@ -232,9 +232,7 @@ def test_label_studio_asks_for_several_and_gives_them_back(tmp_path: Path) -> No
         item["annotations"] = [
             {"completed_by": 1, "result": [{"from_name": "labels", "type": "choices", "value": value}]}
         ]
-    flat = [item["data"] | {"labels": item["annotations"][0]["result"][0]["value"]} for item in items]
-    for name, content in (("export.json", items), ("min.json", flat)):
-        import_labels(run, name, json.dumps(content).encode())
+    import_labels(run, "export.json", json.dumps(items).encode())
     [known] = read_rounds(run)
     assert [set(text.split("|")) - {"none"} for text in known.truth] == [tags_of(id) for id in known.known.ids]
     with pytest.raises(SpecError, match="CVAT"):

@@ -16,10 +16,10 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels import label_actions
+from opacc_ray.labels.desk import LabelQueue
 from opacc_ray.labels.formats import parse
 from opacc_ray.labels.label_log import LabelAction, adopt_rules, log_action, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.desk import LabelQueue
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import LabelsSpec, parse_spec
 from opacc_ray.stored_audit import Audit
@@ -83,7 +83,7 @@ def test_conflict_that_a_rule_settled_never_comes_back(
         if number == 1:  # one against one is a tie; the two together are not
             more2 = csv_of([(first, wrong, "a"), (first, wrong, "b")], "id,label,annotator")
             label_actions.import_labels(run, "both.csv", more2, conflict="majority")
-    assert read_log(run).conflict == "majority"
+    assert read_log(run).rules.conflict == "majority"
     told(capsys, "estimate", run.uri)
     told(capsys, "status", run.uri)
     told(capsys, "labels", "import", run.uri, str(more))
@@ -130,9 +130,9 @@ def test_rule_of_an_edited_spec_holds_without_another_run(run: Run) -> None:
     adopt_rules(run, spec)
     label_actions.set_rule(run, "majority")
     adopt_rules(run, spec)  # the spec says nothing new: the command's word stays
-    assert read_log(run).conflict == "majority"
+    assert read_log(run).rules.conflict == "majority"
     adopt_rules(run, run.spec)
-    assert read_log(run).conflict == "error"
+    assert read_log(run).rules.conflict == "error"
 
 
 # -- corrections and withdrawals -------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_action_follows_all_earlier_ones_whatever_the_clocks_show(run: Run) -> N
     label_actions.withdraw(run, ids_of(run)[0])
     log = read_log(run)
     assert [action.action for action in log.actions] == ["import", "rule", "rule", "withdraw"]
-    assert log.conflict == "latest"
+    assert log.rules.conflict == "latest"
     assert log.actions[2].at > ahead.at
 
 
@@ -375,7 +375,7 @@ def test_a_withdrawal_holds_though_other_labels_are_in_conflict(run: Run, capsys
     assert f"labels in conflict on 1 example(s): {other!r}" in found[-1]
 
 
-@pytest.mark.parametrize(("hours", "offset"), [(15, ""), (1, "+00:00"), (3, "+00:00"), (24, "+14:00")])
+@pytest.mark.parametrize(("hours", "offset"), [(15, ""), (15, "+00:00"), (30, "+14:00")])
 def test_a_time_in_the_future_of_every_zone_is_refused(run: Run, hours: float, offset: str) -> None:
     time = (datetime.now(UTC) + timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S") + offset
     rows = [(*row, time) for row in truth(ids_of(run))]
@@ -465,21 +465,20 @@ def in_form(form: str, id: str, text: str) -> bytes:
         "jsonl": json.dumps({"id": id, "label": int(text)}),
         "array": json.dumps([{"id": id, "label": int(text)}]),
         "label-studio": json.dumps([{"data": {"opacc_id": id}, "annotations": [{"result": [choice]}]}]),
-        "json-min": json.dumps([{"opacc_id": id, "id": 3, "label": text, "annotation_id": 4}]),
         "cvat": f'<annotations><image name="{id}"><tag label="{text}"/></image></annotations>',
         "ground-truth": json.dumps({"source-ref": "s3://b/a", "opacc-id": id, "x-metadata": {"class-name": text}}),
     }
     return made[form].encode()
 
 
-FORMS = ["csv", "semicolons", "jsonl", "array", "label-studio", "json-min", "cvat", "ground-truth"]
+FORMS = ["csv", "semicolons", "jsonl", "array", "label-studio", "cvat", "ground-truth"]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_number_is_refused_in_every_form_and_read_in_every_form_if_asked_for(run: Run, form: str) -> None:
     first = ids_of(run)[0]
     data = in_form(form, first, "1")
-    with pytest.raises(LabelError, match=r"1 of 1 labels are numbers, such as '1(\.0)?' for '.*the classes have names"):
+    with pytest.raises(LabelError, match=r"has the label '1(\.0)?', which is a number, and the classes have names"):
         label_actions.import_labels(run, "back", data)
     assert (read_log(run).actions, label_files(run, 1)) == ([], [])
     taken = label_actions.import_labels(run, "back", data, numbers_are_classes=True)
@@ -522,9 +521,9 @@ def test_a_spec_or_an_edited_one_may_set_it(run: Run) -> None:
     label_actions.import_labels(run, "numbers.csv", numbers_of(ids))
     label_actions.correct(run, first, "1", "ann")
     adopt_rules(run, run.spec)
-    assert not read_log(run).numbers_are_classes
+    assert not read_log(run).rules.numbers_are_classes
     assert read_rounds(run)[0].truth == ("dog", *(CLASSES[index_of(id)] for id in ids[1:]))
-    with pytest.raises(LabelError, match="1 of 1 labels are numbers"):
+    with pytest.raises(LabelError, match="which is a number"):
         label_actions.import_labels(run, "one.csv", numbers_of([first]))
 
 
@@ -533,7 +532,7 @@ def test_the_page_and_the_notebook_also_refuse_numbers(run: Run) -> None:
     with pytest.raises(LabelError, match="'1', which is a number"):
         LabelQueue(run).save("ann", 0, "1")
     for given in ({first: 1}, {first: np.int64(1)}, [{"id": first, "label": "1"}]):
-        with pytest.raises(LabelError, match=r"1 of 1 labels are numbers.*numbers_are_classes=True in Python"):
+        with pytest.raises(LabelError, match=r"which is a number.*numbers_are_classes=True in Python"):
             Audit(run).add_labels(given)
     assert Audit(run).add_labels({first: 1}, numbers_are_classes=True).labels == 1
     assert read_rounds(run)[0].truth == ("dog",)

@@ -5,8 +5,8 @@ from unicodedata import normalize
 import pytest
 
 from opacc_ray.errors import LabelError
+from opacc_ray.labels.joining import canonical_number, class_of, value_of
 from opacc_ray.labels.label_log import Score
-from opacc_ray.labels.label_rows import canonical_number, class_of, value_of
 
 ANIMALS = ["cat", "dog", "None"]
 DIGITS = ["1", "2", "0"]  # names that are whole numbers, not in the order of their indices

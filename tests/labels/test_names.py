@@ -15,8 +15,8 @@ from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels import label_actions
-from opacc_ray.labels.joining import AS_NUMBER, DATE, emptied, ids_of_names, warnings_about
-from opacc_ray.labels.label_rows import find_class, id_of_copy, name_of_copy
+from opacc_ray.labels.formats import id_of_copy, name_of_copy
+from opacc_ray.labels.joining import emptied, find_class, ids_of_names, warnings_about
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.runs.run import Run
 
@@ -110,11 +110,6 @@ def label_studio(names: Sequence[str]) -> str:
     return json.dumps([{"id": 1, "data": {"img": place}, "annotations": [{"result": [answer]}]} for place in places])
 
 
-def label_studio_csv(names: Sequence[str]) -> str:
-    rows = "".join(f"5,1,{k},/data/local-files/?d=up%2F{name},cat,3.5\n" for k, name in enumerate(names))
-    return f"annotation_id,annotator,id,image,label,lead_time\n{rows}"
-
-
 def ground_truth(names: Sequence[str]) -> str:
     job = {"label": 0, "label-metadata": {"class-name": "cat", "human-annotated": "yes"}}
     return "".join(json.dumps({"source-ref": f"s3://lake/up/{name}"} | job) + "\n" for name in names)
@@ -137,7 +132,7 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-@pytest.mark.parametrize("write", [cvat, label_studio, label_studio_csv, ground_truth, csv, jsonl])
+@pytest.mark.parametrize("write", [cvat, label_studio, ground_truth, csv, jsonl])
 @pytest.mark.parametrize("name", [lambda id: id, name_of_copy, lambda id: id.rpartition("/")[2], lambda id: f"x/{id}"])
 def test_every_format_has_the_rule(write: Callable[[Sequence[str]], str], name: Callable[[str], str], run: Run) -> None:
     ids = run.read_selection(1).ids
@@ -194,10 +189,8 @@ def test_pandas_loses_the_names_that_are_said_to_be_lost_and_no_others() -> None
 def test_each_class_that_does_not_survive_a_table_is_warned_of() -> None:
     [lost, dates, numbers] = warnings_about(["cat", "NA", "null", "MAR1", "1E5", "True", "no"])
     assert "'NA', 'null'" in lost
-    assert DATE in dates
-    assert "'MAR1'" in dates
-    assert AS_NUMBER in numbers
-    assert "'1E5'" in numbers
+    assert "makes a date of the class 'MAR1';" in dates
+    assert "makes a number of the class '1E5';" in numbers
     assert warnings_about(["True", "False", "yes", "no", "0", "1"]) == []
 
 

@@ -20,7 +20,7 @@ import yaml
 from journeys.journeys import csv_journey, run_command
 
 from opacc_ray.cli.main import main
-from opacc_ray.labels.page.serve import serve
+from opacc_ray.labels.web_app import serve
 from opacc_ray.runs.run import Run
 
 HOME = Path.cwd()

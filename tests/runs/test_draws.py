@@ -21,8 +21,8 @@ from tables import parquet
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.extensions.evidence.verify import verify
+from opacc_ray.labels.desk import LabelQueue
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.desk import LabelQueue
 from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.lake.store import PATIENCE, Entries
 from opacc_ray.lake.store_uris import join, open_store

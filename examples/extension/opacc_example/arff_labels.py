@@ -6,17 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from opacc_example.arff import parse as parse_arff
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, label_of
-
-IMAGES = ("addresses",)
+from opacc_ray.labels.formats import Context, Label, LabelFile, LabelFormat, Task, label_of
 
 
-def looks_like(head: str) -> bool:
+def _looks_like(head: str) -> bool:
     """Return whether a file starts as an ARFF file."""
     return head.lower().startswith("@relation")
 
 
-def parse(file: LabelFile) -> Iterator[Label]:
+def _parse(file: LabelFile) -> Iterator[Label]:
     """Yield the label of each row."""
     table = parse_arff(file.data, file.name, as_text=True)
     if not {"id", "label"} <= set(table.column_names):
@@ -27,9 +25,12 @@ def parse(file: LabelFile) -> Iterator[Label]:
         yield label_of(fields, f"{file.name} row {number}")
 
 
-def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
+def _write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return ``tasks.arff``, whose labels are to be filled in."""
     text = io.StringIO("@relation tasks\n@attribute id string\n@attribute uri string\n@attribute label string\n@data\n")
     text.seek(0, io.SEEK_END)
     csv.writer(text, lineterminator="\n").writerows([task.id, task.uri or "?", "?"] for task in tasks)
     return {"tasks.arff": text.getvalue().encode()}
+
+
+ARFF = LabelFormat(_looks_like, _parse, _write, images=("addresses",))

@@ -9,7 +9,6 @@ from opacc_ray.cli.command import TOOL, Answer, command, on_run, out_option, ove
 
 if TYPE_CHECKING:
     from opacc_ray.extensions.labelling.labelling_tasks import LabellingTasks
-    from opacc_ray.labels.label_rows import FormatName
     from opacc_ray.report.facts import Line
     from opacc_ray.runs.run import Run
 
@@ -34,7 +33,7 @@ WAYS = click.Choice(["links", "copies", "thumbnails", "addresses"])
 )
 @overlap_option
 def manifest(
-    run: "Run", tool: "FormatName", out: str | None, number: int | None, days: float, annotators: str, **options: Any
+    run: "Run", tool: str, out: str | None, number: int | None, days: float, annotators: str, **options: Any
 ) -> Answer:
     """Write a round as tasks for a labelling tool, without predictions."""
     from opacc_ray.extensions.labelling.labelling_tasks import write_tasks

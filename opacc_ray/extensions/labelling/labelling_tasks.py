@@ -13,19 +13,11 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import LabelError, SpecError, counted
-from opacc_ray.labels.formats import FORMATS, link_to
+from opacc_ray.labels import shown_examples
+from opacc_ray.labels.formats import FORMATS, Context, Task, Way, link_to
 from opacc_ray.labels.joining import warnings_about
 from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.label_rows import Context, FormatName, Task, Way
-from opacc_ray.labels.shown_examples import (
-    THUMBNAIL,
-    ExampleFiles,
-    doubled,
-    refuse_invisible,
-    rows_to_show,
-    thumbnail,
-    waiting_ids,
-)
+from opacc_ray.labels.shown_examples import THUMBNAIL, ExampleFiles
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.estimate_documents import ChangedObjects
@@ -62,7 +54,7 @@ class LabellingTasks(Document):
 
 def write_tasks(
     run: Run,
-    tool: FormatName,
+    tool: str,
     folder: str,
     *,
     round: int | None = None,
@@ -79,50 +71,46 @@ def write_tasks(
     ----------
     round : None: the newest
     images : None: links if the pool is in S3 and the tool accepts them, else the tool's next way
-    lifetime : of links
+    lifetime : of links, at most 7 days
     annotators : without names, all annotators label the same tasks
     overlap : share of the examples that two annotators label; None: that of the run's spec
 
     Raises
     ------
     SpecError
-        The tool or its way for images is unknown, or annotators and overlap do not fit together.
+        The tool does not support this way for images, or annotators and overlap do not fit together.
     LabelError
         There is no such round, or a file of the same name has other content.
     DataError, StorageError
         An image cannot be read, or has no link.
     """
-    if tool not in FORMATS:
-        raise SpecError(f"--to {tool} is unknown: use one of {', '.join(FORMATS)}")
     rounds = run.drawn_rounds()
     number = rounds[-1] if round is None else round
     if number not in rounds:
         raise LabelError(f"{run.uri} has no round {number}; it has rounds 1 to {rounds[-1]}")
     labels = read_log(run)
-    ids = waiting_ids(run, number, labels)
-    twice = _doubled(run, ids, annotators, labels.overlap if overlap is None else overlap)
+    ids = shown_examples.waiting_ids(run, number, labels)
+    twice = _doubled(run, ids, annotators, labels.rules.overlap if overlap is None else overlap)
     dealt = deal(ids, annotators, twice) if annotators else {"": ids}
-    shown, context = rows_to_show(run, [number])
+    shown, context = shown_examples.rows_to_show(run, [number])
     for text in warnings_about(run.spec.model.label_names):
         log.warning("%s", text)
     if tool not in ("csv", "jsonl"):  # whoever gets ids may look them up
-        refuse_invisible(run, context)
+        shown_examples.refuse_invisible(run, context)
         refuse_blind(context, tool)
-    if not timedelta() < lifetime <= LONGEST_LINK:
-        raise SpecError(f"links can be valid for at most {LONGEST_LINK.days} days: give --days between 0 and 7")
     way = _way(run, tool, images, context)
     store, files = open_store(folder), ExampleFiles(run, [number])
-    copies = getattr(FORMATS[tool], "COPIES", "images/").replace("{folder}", store.uri.rpartition("/")[2])
+    copies = FORMATS[tool].copies.replace("{folder}", store.uri.rpartition("/")[2])
     uris = _images(run, number, ids, way, files, lifetime, copies) if way else {}
     tasks = {
         id: Task(id, uris.get(id), run.name, number, order, shown=shown.get(id, {}))
         for order, id in enumerate(ids, start=1)
     }
-    contents = {
-        f"{_folder_of(name)}{file}": data
-        for name, share in dealt.items()
-        for file, data in _files(tool, [tasks[id] for id in share], context, number).items()
-    }
+    contents: dict[str, bytes] = {}
+    for name, share in dealt.items():
+        for file, data in FORMATS[tool].write([tasks[id] for id in share], context).items():
+            path = PurePosixPath(file)
+            contents[f"{_folder_of(name)}{path.stem}-{number}{path.suffix}"] = data
     refuse_other_files(store, contents, f"opacc labels import {quote(run.uri)}")
     if way == "copies":
         _copy_images(files, uris.keys(), store)
@@ -169,9 +157,9 @@ def deal(ids: Sequence[str], annotators: Sequence[str], twice: frozenset[str]) -
     return dealt
 
 
-def refuse_blind(context: Context, tool: FormatName) -> None:
+def refuse_blind(context: Context, tool: str) -> None:
     """Raise SpecError if a tool shows pictures alone, and answers are to be judged."""
-    if not context.has_pictures or not context.columns or not getattr(FORMATS[tool], "PICTURES_ALONE", False):
+    if not context.has_pictures or not context.columns or not FORMATS[tool].pictures_alone:
         return
     if context.task == "grade":
         others = "use --to label-studio or --to csv, or `opacc label`"
@@ -188,12 +176,12 @@ def _doubled(run: Run, ids: Sequence[str], names: Sequence[str], share: float) -
             f"an overlap of {share:g} assigns examples to two annotators: name them with --annotators ann,bob, or give "
             "--overlap 0"
         )
-    return doubled(ids, share, run.name)
+    return shown_examples.doubled(ids, share, run.name)
 
 
-def _way(run: Run, tool: FormatName, images: Way | None, context: Context) -> Way | None:
+def _way(run: Run, tool: str, images: Way | None, context: Context) -> Way | None:
     """Return how images reach annotators; None if there are none."""
-    ways: tuple[Way, ...] = FORMATS[tool].IMAGES
+    ways = FORMATS[tool].images
     if not context.has_pictures:
         if images not in (None, "addresses"):
             raise SpecError(f"--images {images}: the rows of {run.spec.pool.uri} are no pictures; remove it")
@@ -222,15 +210,9 @@ def _images(
     if way == "links":
         return {id: files.link(id, int(lifetime.total_seconds())) for id in ids}
     if way == "thumbnails":
-        pictures = {id: thumbnail(files.picture(id, THUMBNAIL)) for id in files.in_pool_order(ids)}
+        pictures = {id: shown_examples.thumbnail(files.picture(id, THUMBNAIL)) for id in files.in_pool_order(ids)}
         return {id: f"data:{item.kind};base64,{b64encode(item.data).decode()}" for id, item in pictures.items()}
     return {id: copies + files.name_of_copy(id) for id in ids}
-
-
-def _files(tool: FormatName, tasks: Sequence[Task], context: Context, number: int) -> dict[str, bytes]:
-    """Return the files of tasks in the form of a tool, by names that end in the round, such as manifest-2.csv."""
-    files = {PurePosixPath(name): data for name, data in FORMATS[tool].write(tasks, context).items()}
-    return {f"{path.stem}-{number}{path.suffix}": data for path, data in files.items()}
 
 
 def _copy_images(files: ExampleFiles, ids: Collection[str], store: Store) -> None:

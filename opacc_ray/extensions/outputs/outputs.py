@@ -23,7 +23,7 @@ from opacc_ray.audit.status import FAILURE, RunStatus, status, write_failure
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.extract.feature_set import DESCRIPTION, HOME, INDEX, read_description, read_index
-from opacc_ray.labels.label_rows import few
+from opacc_ray.labels.formats import few
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Entry, Store, open_store
 from opacc_ray.report.answers import size

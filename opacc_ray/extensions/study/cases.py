@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, SpecError, meant, shown
 from opacc_ray.extensions.study.study_spec import CaseSpec, Subpools
 from opacc_ray.labels import label_log, labelled_rounds
+from opacc_ray.labels.joining import class_of
 from opacc_ray.labels.label_actions import ExportedLabels
-from opacc_ray.labels.label_rows import class_of
 from opacc_ray.lake.case_files import (
     ALIASES,
     OUTCOMES,
@@ -275,7 +275,7 @@ def export_case(run: Run, file: str) -> ExportedLabels:
     if not file.lower().endswith(".npz"):
         raise SpecError(f"{file}: a case is an .npz file; give a name such as case.npz")
     selections, log = labelled_rounds.read_selections(run), label_log.read_log(run)
-    joined = labelled_rounds.join_labels(run, selections, log.labels(), log.conflict)
+    joined = labelled_rounds.join_labels(run, selections, log.labels(), log.rules.conflict)
     chosen = [(item.ids, item.index.tolist()) for item in selections]
     place = {id: index for ids, places in chosen for id, index in zip(ids, places, strict=True)}
     label = dict(sorted((place[id], text) for id, text in joined.label.items()))  # by place in the pool

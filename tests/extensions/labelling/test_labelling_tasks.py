@@ -17,9 +17,8 @@ from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, SpecError, StorageError
 from opacc_ray.extensions.labelling.labelling_tasks import deal, refuse_blind, write_tasks
-from opacc_ray.labels.formats import FORMATS, parse
+from opacc_ray.labels.formats import FORMATS, Context, LabelFile, parse
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.labels.label_rows import Context, LabelFile
 from opacc_ray.labels.shown_examples import doubled
 from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs.run import Run
@@ -127,7 +126,6 @@ def test_ground_truth_is_given_the_places_in_s3(bucket: str, tmp_path: Path) -> 
 def test_what_is_asked_wrongly_is_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     for wanted, error, words in [
-        (partial(write_tasks, run, "word", out), SpecError, "--to word is unknown"),
         (
             partial(write_tasks, run, "cvat", out, images="links"),
             SpecError,
@@ -143,11 +141,6 @@ def test_what_is_asked_wrongly_is_refused_in_a_sentence(run: Run, tmp_path: Path
             partial(write_tasks, run, "csv", out, annotators=("../x", "ann")),
             SpecError,
             "--annotators '../x': use letters",
-        ),
-        (
-            partial(write_tasks, run, "csv", out, images="links", lifetime=timedelta(days=8)),
-            SpecError,
-            "at most 7 days",
         ),
         (partial(write_tasks, run, "csv", out, images="links"), StorageError, "has no link that a browser opens"),
         (partial(write_tasks, run, "csv", out, round=2), LabelError, "has no round 2"),

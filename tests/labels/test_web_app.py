@@ -22,10 +22,9 @@ from logged import read_labels
 
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
+from opacc_ray.labels.desk import LabelQueue
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.desk import LabelQueue
-from opacc_ray.labels.page.serve import serve
-from opacc_ray.labels.page.web_app import NO_PAGE
+from opacc_ray.labels.web_app import NO_PAGE, serve
 from opacc_ray.runs.run import Run
 
 pytestmark = pytest.mark.processes

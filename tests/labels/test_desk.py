@@ -13,11 +13,10 @@ from starlette.testclient import TestClient
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.labels.desk import TAGS, Desk, Element, UnsureError, tree
 from opacc_ray.labels.label_log import adopt_rules, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.desk import TAGS, Desk, Element, UnsureError, tree
-from opacc_ray.labels.page.serve import WaitingRuns, _token_of, holds_runs
-from opacc_ray.labels.page.web_app import Access, WebApp
+from opacc_ray.labels.web_app import Access, WaitingRuns, WebApp, _token_of, holds_runs
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import names_of_runs
@@ -176,7 +175,7 @@ def test_an_output_has_an_inbox_of_its_waiting_runs(output: str) -> None:
 
 
 def test_a_round_that_is_drawn_later_joins_the_inbox(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opacc_ray.labels.page.serve.RESCAN", 0.0)
+    monkeypatch.setattr("opacc_ray.labels.web_app.RESCAN", 0.0)
     waiting = WaitingRuns(output, None)
     before = waiting()
     [done] = [run for run in names_of_runs(open_store(output)) if run.startswith("done-")]

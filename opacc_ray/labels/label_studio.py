@@ -1,13 +1,12 @@
 """Label Studio: tasks with a labelling config, and its exports as they come back.
 
 Our id is inside `data`, because Label Studio drops everything else when it reads tasks from storage. Predictions are
-never sent. Exports are read in every form that has the id: JSON (tasks with their annotations), JSON-MIN and CSV
-(one flat row per annotation), and the objects of a target storage (one task, or one annotation with its task).
+never sent. Exports are read as JSON: tasks with their annotations, or the objects of a target storage (one task, or one
+annotation with its task). JSON-MIN and CSV are refused, since they leave out skipped tasks.
 
-A skipped task is a "can't tell"; JSON-MIN and CSV leave it out, so prefer JSON. A task without an annotation, or with
-an empty one, is not answered yet. An annotation that was changed and exported again replaces its annotator's earlier
-answer, by its time. A CSV export has our id in the column `opacc_id`: its column `id` counts Label Studio's own tasks.
-Without our id, as in tasks from pictures that people uploaded, the picture names the example.
+A skipped task is a "can't tell". A task without an annotation, or with an empty one, is not answered yet. An annotation
+that was changed and exported again replaces its annotator's earlier answer, by its time. Without our id, as in tasks
+from pictures that people uploaded, the picture names the example.
 """
 
 import json
@@ -18,31 +17,27 @@ from urllib.parse import unquote
 from xml.sax.saxutils import quoteattr
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.formats.csv_file import read_table
-from opacc_ray.labels.formats.jsonl_file import is_array_of_rows
+from opacc_ray.labels import formats
+from opacc_ray.labels.formats import Context, Label, LabelFile, LabelFormat, Task
 from opacc_ray.labels.joining import EXTENSION
-from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, is_cant_tell, label_of, quoted
 from opacc_ray.spec.model_spec import NONE, SEPARATOR
 
-IMAGES = ("links", "thumbnails", "copies")
-COPIES = "/data/local-files/?d={folder}/images/"
-
-ID, RUN, ROUND = "opacc_id", "opacc_run", "opacc_round"
+ID, RUN = "opacc_id", "opacc_run"
 UNSURE = "can't tell"
+REMEDY = "export the project as JSON"
 
 OWN = {"annotation_id", "lead_time"}
 """Columns that every CSV export has."""
 
 MANY_CLASSES = 30  # with more classes, the config has a list with a search field instead of buttons
 VALUES = ("choices", "number", "text")  # keys of an answer in the controls of our config
-ANSWERS = ("label", "unsure", "labels")  # columns of a flat row, by the names of these controls
 
 Json = Mapping[str, Any]
 
 
-def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
+def _write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return ``tasks.json``, to import, and ``config.xml``, the labelling config of the project."""
-    own = [{ID: task.id, RUN: task.run, ROUND: task.round, "opacc_order": task.order} for task in tasks]
+    own = [{ID: task.id, RUN: task.run, "opacc_round": task.round, "opacc_order": task.order} for task in tasks]
     items = [{"data": _shown(task, context) | fields} for task, fields in zip(tasks, own, strict=True)]
     content = json.dumps(items, ensure_ascii=False, indent=1, allow_nan=False)
     return {"tasks.json": content.encode() + b"\n", "config.xml": config(context).encode()}
@@ -108,13 +103,13 @@ def config(context: Context) -> str:
 
 def _choice(name: str, index: int) -> str:
     """Return the value of a choice; a class called "unsure" is answered by its index, which is unambiguous."""
-    return quoteattr(name) + (f' alias="{index}"' if is_cant_tell(name) else "")
+    return quoteattr(name) + (f' alias="{index}"' if formats.is_cant_tell(name) else "")
 
 
-def looks_like(head: str) -> bool:
+def _looks_like(head: str) -> bool:
     """Return whether a file comes from Label Studio, by its first characters or the header of its table."""
     if head.startswith("["):
-        return not is_array_of_rows(head)
+        return not formats.is_array_of_rows(head)
     if head.startswith("{"):
         return f'"{ID}"' in head and '"source-ref"' not in head
     header = re.split(r"[,;\t]", "".join(head.splitlines()[:1]))
@@ -122,48 +117,36 @@ def looks_like(head: str) -> bool:
     return ID in cells or cells >= OWN
 
 
-def parse(file: LabelFile) -> Iterator[Label]:
-    """Yield the labels of an export in JSON, JSON-MIN or CSV, or of an object of a target storage."""
-    return _labels_of_json(file) if file.head().startswith(("[", "{")) else _labels_of_csv(file)
-
-
-def _labels_of_csv(file: LabelFile) -> Iterator[Label]:
-    """Yield the labels of a table, whose cells are unguarded: Label Studio does not escape formulas."""
-    header, rows = read_table(file, {ID}, OWN)
-    for number, cells in rows:
-        place = f"{file.name} line {number}"
-        row = dict(zip(header, cells, strict=False))
-        answers = {name: _decoded(row[name], place) for name in ANSWERS if name in row}
-        yield label_of(_fields_of_task(row, place) | _fields_of_row(row | answers, place), place)
-
-
-def _labels_of_json(file: LabelFile) -> Iterator[Label]:
+def _parse(file: LabelFile) -> Iterator[Label]:
+    """Yield the labels of an export in JSON, or of an object of a target storage."""
+    if not file.head().startswith(("[", "{")):
+        raise LabelError(f"{file.name} is a table, which leaves out skipped tasks: {REMEDY}")
     content = file.json()
     for number, item in enumerate(content if isinstance(content, list) else [content], start=1):
-        place = f"{file.name} task {number}"
-        if not isinstance(item, dict):
-            raise LabelError(f"{place} is no JSON object: give an export of Label Studio in JSON, JSON-MIN or CSV")
-        yield from _labels_of(item, place)
+        yield from _labels_of(item, f"{file.name} task {number}")
 
 
-def _labels_of(item: Json, place: str) -> Iterator[Label]:
-    """Yield the labels of a task, of an annotation with its task, or of a flat row."""
+def _labels_of(item: Any, place: str) -> Iterator[Label]:
+    """Yield the labels of a task, or of an annotation with its task."""
+    if not isinstance(item, dict):
+        raise LabelError(f"{place} is no JSON object: {REMEDY}")
     if isinstance(item.get("data"), dict) or "annotations" in item:
         data, annotations = item.get("data"), item.get("annotations", [])
     elif "result" in item:
         task = item.get("task")
         data, annotations = task.get("data") if isinstance(task, dict) else None, [item]
     else:
-        data, annotations = item, None
+        raise LabelError(
+            f"{place} has no annotations: {REMEDY}, not as JSON-MIN, which leaves out skipped tasks; or import JSON "
+            "objects with the keys id and label"
+        )
     fields = _fields_of_task(data, place)
-    if annotations is None:
-        yield label_of(fields | _fields_of_row(item, place), place)
-    elif not isinstance(annotations, list) or not all(isinstance(one, dict) for one in annotations):
-        raise LabelError(f"{place} has no list of annotations: export it again")
-    elif not annotations:
-        yield label_of(fields, place)
-    for one in annotations or []:
-        yield label_of(fields | _fields_of_annotation(one, place), place)
+    if not isinstance(annotations, list) or not all(isinstance(one, dict) for one in annotations):
+        raise LabelError(f"{place} has no list of annotations: {REMEDY}")
+    if not annotations:
+        yield formats.label_of(fields, place)
+    for one in annotations:
+        yield formats.label_of(fields | _fields_of_annotation(one, place), place)
 
 
 def _fields_of_task(data: Any, place: str) -> dict[str, str]:
@@ -174,9 +157,7 @@ def _fields_of_task(data: Any, place: str) -> dict[str, str]:
             f"{place} has no {ID} in its data: label tasks written by `opacc manifest --to label-studio`, or "
             "import JSON objects with the keys id and label"
         )
-    return {"id": str(id)} | {
-        key: str(fields[name]) for key, name in (("run", RUN), ("round", ROUND)) if name in fields
-    }
+    return {"id": str(id), "run": str(fields.get(RUN, ""))}
 
 
 def _uploaded(data: Json) -> str | None:
@@ -187,17 +168,14 @@ def _uploaded(data: Json) -> str | None:
 
 
 def _fields_of_annotation(annotation: Json, place: str) -> dict[str, str]:
-    fields = _who_when(annotation, annotation.get("completed_by"))
+    who = annotation.get("completed_by")
+    name = (who.get("email") or who.get("id")) if isinstance(who, dict) else who
+    time = annotation.get("updated_at") or annotation.get("created_at")
+    fields = {"annotator": "" if name is None else str(name), "labelled_at": "" if time is None else str(time)}
     if annotation.get("was_cancelled"):
         return fields | {"status": "skipped"}
     answers = [_text_of_result(part, place) for part in annotation.get("result") or []]
     return fields | {"label": _only([text for text in answers if text is not None], place)}
-
-
-def _who_when(annotation: Json, who: Any) -> dict[str, str]:
-    name = (who.get("email") or who.get("id")) if isinstance(who, dict) else who
-    time = annotation.get("updated_at") or annotation.get("created_at")
-    return {"annotator": "" if name is None else str(name), "labelled_at": "" if time is None else str(time)}
 
 
 def _text_of_result(part: Any, place: str) -> str | None:
@@ -206,21 +184,13 @@ def _text_of_result(part: Any, place: str) -> str | None:
     if not isinstance(value, dict):
         raise LabelError(f"{place} has a result without a value: export it again")
     if part.get("from_name") == "labels" and isinstance(value.get("choices"), list):
-        return _joined(value["choices"], place)
+        texts = [_text(choice, place) for choice in value["choices"]]
+        return UNSURE if UNSURE in texts else SEPARATOR.join(texts)
     return next((_text(value[key], place) for key in VALUES if key in value), None)
-
-
-def _joined(value: Any, place: str) -> str:
-    """Return several choices as one text; "can't tell" stands alone."""
-    choices = value.get("choices") if isinstance(value, dict) else value
-    texts = [_text(choice, place) for choice in (choices if isinstance(choices, list) else [choices])]
-    return UNSURE if UNSURE in texts else SEPARATOR.join(texts)
 
 
 def _text(value: Any, place: str) -> str:
     """Return a choice, a number or a text, alone or in a list, as a text."""
-    if isinstance(value, dict):
-        value = next((value[key] for key in VALUES if key in value), value)
     if isinstance(value, list):
         return _only([_text(one, place) for one in value], place)
     if value is None:
@@ -232,24 +202,15 @@ def _text(value: Any, place: str) -> str:
 
 def _only(texts: Sequence[str], place: str) -> str:
     if len(texts) > 1:
-        first = " and ".join(quoted(text) for text in texts[:2])
+        first = " and ".join(formats.quoted(text) for text in texts[:2])
         raise LabelError(f"{place} has {len(texts)} answers, {first}: give one, as the config of the project requires")
     return texts[0] if texts else ""
 
 
-def _fields_of_row(row: Json, place: str) -> dict[str, str]:
-    """Return the columns of a flat row of JSON-MIN or CSV."""
-    answers = [_text(row[key], place) for key in ("label", "unsure") if row.get(key) not in (None, "", [])]
-    if row.get("labels"):
-        answers.append(_joined(row["labels"], place))
-    return _who_when(row, row.get("annotator")) | {"label": _only(answers, place)}
-
-
-def _decoded(cell: str, place: str) -> Any:
-    """Return the answer in a cell of CSV, where a number is written as JSON: ``[{"number": 7}]``."""
-    if not cell.startswith(("[{", '{"')):
-        return cell
-    try:
-        return json.loads(cell)
-    except (ValueError, RecursionError):
-        raise LabelError(f"{place} has the label {quoted(cell)}: export it again, in JSON") from None
+LABEL_STUDIO = LabelFormat(
+    _looks_like,
+    _parse,
+    _write,
+    images=("links", "thumbnails", "copies"),
+    copies="/data/local-files/?d={folder}/images/",
+)

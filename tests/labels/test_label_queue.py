@@ -11,11 +11,11 @@ from opacc_ray.audit import verbs
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError, StorageError
 from opacc_ray.extensions.evidence.verify import verify
+from opacc_ray.labels.desk import LOOK, RESERVED, LabelQueue, TakenError, UnsureError
+from opacc_ray.labels.formats import checked_annotator
 from opacc_ray.labels.label_actions import correct, import_labels, withdraw
 from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.label_rows import checked_annotator
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.desk import LOOK, RESERVED, LabelQueue, TakenError, UnsureError
 from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.runs.run import Run
 
@@ -237,8 +237,6 @@ def test_an_answer_that_cannot_be_written_changes_nothing(run: Run, monkeypatch:
 @pytest.mark.parametrize(
     ("text", "label", "question"),
     [
-        ("1e9", "1000000000", "1e9 is over 100 times larger than expected here."),
-        ("-2001", "-2001", "-2001 is over 100 times"),
         ("1,250", "1.25", "1,250 means 1.25: the comma is a decimal point here."),
         ("-12,500", "-12.5", "means -12.5"),
         ("2000", "2000", None),
@@ -251,7 +249,6 @@ def test_an_answer_that_cannot_be_written_changes_nothing(run: Run, monkeypatch:
 def test_an_unlikely_number_is_asked_about_before_it_is_saved(
     tmp_path: Path, text: str, label: str, question: str | None
 ) -> None:
-    """The score tells errors up to 20 from others, and all predictions are 0."""
     run = run_to_label(str(tmp_path), 3, None, task="regression", error_scale=20.0)
     queue = LabelQueue(run)
     if question:

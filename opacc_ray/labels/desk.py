@@ -6,7 +6,7 @@ and the next server continues from the run. Another server, or `opacc labels`, m
 queue looks for new actions every `LOOK` seconds.
 
 An annotator may have the page open twice. An answer that would replace their own is saved only if it names the version
-of that answer, which they have then seen. A number far larger than all others is saved only if it is confirmed.
+of that answer, which they have then seen. An unlikely number is saved only if it is confirmed.
 
 An example is reserved for one annotator at a time, or for two in turn if two shall label it. A reservation ends with an
 answer, or after `RESERVED` seconds, so that a closed browser does not block an example.
@@ -25,21 +25,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.labels.formats.jsonl_file import as_jsonl
-from opacc_ray.labels.joining import time_of
-from opacc_ray.labels.label_log import LabelAction, Score, log_action, read_log
-from opacc_ray.labels.label_rows import THOUSANDS, Context, as_shown, is_cant_tell, quoted
+from opacc_ray.labels import shown_examples
+from opacc_ray.labels.formats import Context, as_jsonl, is_cant_tell, quoted
+from opacc_ray.labels.joining import THOUSANDS, as_shown, time_of
+from opacc_ray.labels.label_log import LabelAction, label_rules, log_action, read_log
 from opacc_ray.labels.labelled_rounds import canonical_form, measure_agreement
-from opacc_ray.labels.shown_examples import (
-    ANSWERS,
-    ExampleFiles,
-    Picture,
-    doubled,
-    refuse_invisible,
-    render,
-    rows_to_show,
-    waiting_ids,
-)
+from opacc_ray.labels.shown_examples import ANSWERS, ExampleFiles, Picture
 from opacc_ray.lake.store_uris import read_uri
 from opacc_ray.registry import require
 from opacc_ray.runs.run import Run
@@ -48,7 +39,6 @@ from opacc_ray.runs.run_documents import name_of_labels
 SOURCE = "opacc label"  # name of the page's files in the log
 RESERVED, LOOK = 900.0, 3.0  # seconds for which an example is reserved, and between looks at the run
 LAST = 10  # answers of an annotator that are listed
-FAR = 100  # factor over all predictions and labels above which a number must be confirmed
 
 GIVEN_UP = "Not used: the round was closed or drawn again without this example. Here is the next one."
 TAKEN = "Not saved: somebody else has labelled this example. Here is the next one."
@@ -91,14 +81,13 @@ class Progress(NamedTuple):
 class LabelQueue:
     """The examples of a run, numbered in the order of choice, with their answers and reservations.
 
-    All methods are thread-safe; names of annotators come from :func:`.label_rows.checked_annotator`.
+    All methods are thread-safe; names of annotators come from :func:`.formats.checked_annotator`.
     """
 
     def __init__(self, run: Run, overlap: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._overlap, self._clock = run, overlap, clock
         self._read = canonical_form(run)
         self._model = run.spec.model
-        self._is_regression = run.spec.model.task == "regression"
         self._lock = threading.RLock()
         self._reserved: dict[str, tuple[int, float]] = {}  # annotator -> number of an example, and when it ends
         self._tab: dict[str, object] = {}  # annotator -> the tab of the browser that asked last
@@ -108,21 +97,20 @@ class LabelQueue:
 
     def _load(self) -> None:
         log = read_log(self._run)
-        share = log.overlap if self._overlap is None else self._overlap
+        share = log.rules.overlap if self._overlap is None else self._overlap
         needed, twice = set[str](), set[str]()
         for number in self._run.rounds():
             self._round_of |= dict.fromkeys(self._run.read_selection(number).ids, number)
-            waiting = waiting_ids(self._run, number, log)
+            waiting = shown_examples.waiting_ids(self._run, number, log)
             needed.update(waiting)
-            twice |= doubled(waiting, share, self._run.name)
+            twice |= shown_examples.doubled(waiting, share, self._run.name)
         self.ids = list(self._round_of)  # by their numbers, which never change: browsers refer to examples by number
         self._numbers = {id: number for number, id in enumerate(self.ids) if id in needed}
         self._needed = [(id in needed) + (id in twice) for id in self.ids]  # answers
-        self._guidance = log.guidance
+        self._guidance = log.rules.guidance
         self._last = datetime.fromisoformat(log.now())
         self._known = len(self._run.commits)
         self._looked = self._clock()
-        self._largest = self._largest_expected(log.score) if self._is_regression else math.inf
         self._answers = list[Given]()  # in the order of the log
         for file in log.returned:
             for row in file.standing():
@@ -141,12 +129,6 @@ class LabelQueue:
         for answer in self._answers:
             self._given[answer.number][answer.annotator] = answer
         self._settled = {answer.number for answer in self._answers if answer.is_correction}
-
-    def _largest_expected(self, score: Score) -> float:
-        """Return the largest magnitude of predictions, and of errors that the score distinguishes."""
-        chosen = (self._run.read_chosen(number) for number in self._run.rounds())
-        values = [abs(float(value)) for item in chosen for value in item.predictions]
-        return max([score.within or score.scale, *(value for value in values if math.isfinite(value))])
 
     def look(self, *, now: bool = False) -> None:
         """Read the run again if it was changed by others, at most every `LOOK` seconds; always if ``now``."""
@@ -244,10 +226,7 @@ class LabelQueue:
             return f"{text} is outside {low:g} to {high:g}{unit}, the usual range here."
         if THOUSANDS.fullmatch(text):
             return f"{text} means {label}: the comma is a decimal point here."
-        values = (float(answer.label) for answer in self._answers if answer.label is not None)
-        largest = max([self._largest, *(abs(value) for value in values if math.isfinite(value))])
-        is_far = self._is_regression and abs(float(label)) > FAR * largest
-        return f"{text} is over {FAR} times larger than expected here." if is_far else None
+        return None
 
     def _write(self, annotator: str, number: int, label: str | None) -> Given:
         id, time, classes = self.ids[number], self._now(), self._run.spec.model.classes or ()
@@ -396,7 +375,7 @@ class Desk:
     def __init__(self, run: Run, overlap: float | None = None) -> None:
         self.run, self.queue = run, LabelQueue(run, overlap)
         self.goes_on = False  # whether another round may follow once all examples are answered
-        self._guidance = read_log(run).guidance
+        self._guidance = label_rules(run).guidance
         self._examples: dict[tuple[int, int], Picture] = {}
         self._gate = threading.Semaphore(AT_ONCE)
         self._lock = threading.Lock()
@@ -414,8 +393,8 @@ class Desk:
 
     @cached_property
     def _context(self) -> Context:
-        self._rows, context = rows_to_show(self.run, self.run.rounds())
-        refuse_invisible(self.run, context)
+        self._rows, context = shown_examples.rows_to_show(self.run, self.run.rounds())
+        shown_examples.refuse_invisible(self.run, context)
         if context.has_pictures:
             require("a labelling page with pictures", "PIL")
         return context
@@ -508,7 +487,7 @@ class Desk:
             raise DataError("there is no such picture")
         if (index, place) not in self._examples:
             content = read_uri(described[index].pictures[place])
-            self._examples[index, place] = render(content, longest=LONGEST // 4)
+            self._examples[index, place] = shown_examples.render(content, longest=LONGEST // 4)
         return self._examples[index, place]
 
     def as_shown(self, given: Given) -> str | None:
@@ -526,7 +505,7 @@ class Desk:
         id = self.queue.ids[number]
         with self._lock:
             if self._context.columns and id not in self._rows:  # chosen by a round drawn since
-                self._rows, _ = rows_to_show(self.run, self.run.rounds())
+                self._rows, _ = shown_examples.rows_to_show(self.run, self.run.rounds())
         return list(self._rows.get(id, {}).items())
 
     def _rendered(self, number: int) -> dict[str, list[Element]]:
