@@ -20,8 +20,7 @@ from opacc_ray.estimation.sample import Rounds
 from opacc_ray.extract.table_columns import try_rows
 from opacc_ray.extract.trial import Trial, try_examples, try_inputs
 from opacc_ray.extract.user_code import call
-from opacc_ray.labels.formats import is_cant_tell
-from opacc_ray.labels.joining import warnings_about
+from opacc_ray.labels.formats import is_cant_tell, warnings_about
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.lake.examples import Plan
 from opacc_ray.runs import feature_store

@@ -13,17 +13,18 @@ answer, or after `RESERVED` seconds, so that a closed browser does not block an 
 """
 
 import math
-import statistics
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from pydantic import Field
+
+from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels import shown_examples
 from opacc_ray.labels.formats import Context, as_jsonl, is_cant_tell, quoted
@@ -364,8 +365,21 @@ def _inside(node: Any, below: int, breaks: bool) -> Iterator[Element]:
             yield child.content
 
 
+# -- one run ---------------------------------------------------------------------------------------------------------
+
+
+class LabelSession(Document):
+    """Answers that came in while the labelling page was served."""
+
+    format: Literal["opacc-label-session/1"] = format_field("opacc-label-session/1")
+    run: str = Field(description="URI of the run")
+    saved: int = Field(ge=0, description="answers that this server saved, undone ones included")
+    done: int = Field(ge=0, description="answers that are there now")
+    total: int = Field(ge=0, description="answers that are needed: two for examples of the overlap, one for others")
+    different: int = Field(ge=0, description="examples whose answers differ and that have no correction")
+
+
 LONGEST, AT_ONCE = 1600, 2  # pixels of a picture's longer side, and pictures rendered at a time
-PAUSE = timedelta(minutes=5)  # between two answers, above which somebody was away
 TITLE = 60  # characters of a row in the list of last answers
 
 
@@ -376,7 +390,6 @@ class Desk:
         self.run, self.queue = run, LabelQueue(run, overlap)
         self.goes_on = False  # whether another round may follow once all examples are answered
         self._guidance = label_rules(run).guidance
-        self._examples: dict[tuple[int, int], Picture] = {}
         self._gate = threading.Semaphore(AT_ONCE)
         self._lock = threading.Lock()
 
@@ -485,10 +498,7 @@ class Desk:
         described = list(self._guidance.describe.values())
         if not (index < len(described) and place < len(described[index].pictures)):
             raise DataError("there is no such picture")
-        if (index, place) not in self._examples:
-            content = read_uri(described[index].pictures[place])
-            self._examples[index, place] = shown_examples.render(content, longest=LONGEST // 4)
-        return self._examples[index, place]
+        return shown_examples.render(read_uri(described[index].pictures[place]), longest=LONGEST // 4)
 
     def as_shown(self, given: Given) -> str | None:
         """Return an answer in the words of the page."""
@@ -525,35 +535,18 @@ class Desk:
         return {"run": self.name, "question": self._guidance.question, **progress._asdict()}
 
     def team(self) -> dict[str, Any]:
-        """Return who answered how many at what pace, how far people agree, and how long the rest will take."""
-        times: dict[str, list[datetime]] = defaultdict(list)
+        """Return who answered how many, of these in the last 24 hours, and how far people agree."""
         answers: dict[str, set[str]] = defaultdict(set)
+        today, since = Counter[str](), datetime.now(UTC) - timedelta(days=1)
         for row in read_log(self.run).labels():
             if row.status != "blank" and row.annotator is not None:
                 answers[row.annotator].add(row.id)
-                if time := time_of(row.labelled_at):
-                    times[row.annotator].append(time)
-        people = [_person(name, len(ids), times[name]) for name, ids in sorted(answers.items())]
-        progress = self.queue.progress("")
-        pace = [person["seconds"] for person in people if person["seconds"] is not None]
-        active = max(1, sum(person["today"] > 0 for person in people))
-        left = (progress.total - progress.done) * statistics.median(pace) / active if pace else None
-        agreement = measure_agreement(self.run)
+                time = time_of(row.labelled_at)
+                today[row.annotator] += time is not None and time > since
+        agreement, people = measure_agreement(self.run), sorted(answers.items())
         return {
-            "people": people,
-            "done": progress.done,
-            "total": progress.total,
+            "people": [{"name": name, "answers": len(ids), "today": today[name]} for name, ids in people],
             "different": self.queue.num_different(),
-            "seconds_left": left,
             "alpha": agreement.alpha,
             "twice": agreement.examples,
         }
-
-
-def _person(name: str, num: int, times: list[datetime]) -> dict[str, Any]:
-    """Return somebody's answers, those of the last 24 hours, and the median seconds per answer, without pauses."""
-    ordered, since = sorted(times), datetime.now(UTC) - timedelta(days=1)
-    steps = [later - earlier for earlier, later in pairwise(ordered)]
-    spent = [step.total_seconds() for step in steps if timedelta() < step < PAUSE]
-    pace = statistics.median(spent) if spent else None
-    return {"name": name, "answers": num, "today": sum(time > since for time in times), "seconds": pace}

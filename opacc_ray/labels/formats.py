@@ -27,9 +27,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
+from unicodedata import normalize
 from urllib.parse import quote
 
 from opacc_ray.errors import DataError, LabelError, shown
@@ -58,6 +60,7 @@ LONGEST_NAME, RENDERED = 240, "~.png"
 
 HEAD = 1 << 16  # bytes from which the format of a file is recognised
 
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # unambiguous: linear time
 WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)
 UNSURE = frozenset({"?", "unsure", "can't tell", "cannot tell", "skipped"})
 ANSWERED = frozenset({"", "labelled", "labeled", "done", "completed"})
@@ -273,6 +276,74 @@ def id_of_copy(name: str) -> str:
         return plain.decode()
     except UnicodeDecodeError:
         return text
+
+
+# -- what tools change -------------------------------------------------------------------------------------------------
+
+_MONTH = (
+    "(?i:jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|"
+    "dec(ember)?)"
+)
+
+MISSING = re.compile(r"NA|N/A|n/a|<NA>|#NA|#N/A|#N/A N/A|NULL|null|None|-?(NaN|nan|1\.#IND|1\.#QNAN)")
+"""Names that pandas reads as a missing value. R reads no further ones so."""
+
+DATE = re.compile(
+    r"\d{1,2}[-/]\d{1,2}([-/]\d{2,4})?|\d{4}[-/]\d{1,2}([-/]\d{1,2})?|\d+:\d\d?(:\d\d?)?|"
+    rf"{_MONTH}[ ./-]?\d{{1,4}}|\d{{1,4}}[ ./-]?{_MONTH}([ ./-]?\d{{2,4}})?",
+    re.ASCII,
+)
+"""Names that Excel makes dates of."""
+
+AS_NUMBER = re.compile(rf"(?!-?(0|[1-9]\d*)(\.\d*[1-9])?$){NUMBER.pattern}|-?(\d\.?){{16,}}", re.ASCII)
+"""Names that Excel writes as another number: it keeps 15 digits."""
+
+
+def emptied(classes: Iterable[str]) -> str | None:
+    """Return the classes whose labels a file loses in pandas, with the reason; None if there are none."""
+    names = [quoted(name) for name in classes if MISSING.fullmatch(name.strip())]
+    several = "each of which" if len(names) > 1 else "which"
+    return f"{few(names)}, {several} pandas.read_csv reads as a missing value" if names else None
+
+
+def warnings_about(classes: Iterable[str]) -> list[str]:
+    """Return warnings about classes whose labels come back otherwise from a table in another tool."""
+    names = list(classes)
+    lost, texts = emptied(names), list[str]()
+    if lost:
+        texts.append(
+            f"a file of labels that passes through pandas loses those of the class {lost}; read it with "
+            "keep_default_na=False, or rename the class"
+        )
+    for kind, pattern in (("a date", DATE), ("a number", AS_NUMBER)):
+        if made := [quoted(name) for name in names if pattern.fullmatch(name.strip())]:
+            texts.append(
+                f"Excel makes {kind} of the class {few(made)}; format the column label as text before you fill it in, "
+                "or rename the class"
+            )
+    return texts
+
+
+def rewritten(unknown: Sequence[str], selected: Sequence[str]) -> str | None:
+    """Return what to do about ids that a program wrote in another form than the manifest; None if none did."""
+    numbers = {form for id in selected for form in (id, id.lstrip("0"), *_rounded(id))}
+    if any(re.sub(r"\.0+$", "", id) in numbers or re.fullmatch(r"\d(\.\d+)?[eE]\+\d+", id) for id in unknown):
+        return "a spreadsheet or a script rewrote ids as numbers, so read the manifest with its id column as text"
+    forms = {re.sub(r"\d+", "0", id) for id in selected if DATE.fullmatch(id)}
+    if forms and any(DATE.fullmatch(id) and re.sub(r"\d+", "0", id) not in forms for id in unknown):
+        return "a spreadsheet rewrote ids as dates, so format its id column as text before you open the manifest"
+    if {normalize("NFC", id) for id in unknown} & {normalize("NFC", id) for id in selected}:
+        return "their accents are encoded differently (Unicode NFD, as on macOS), so take ids from the manifest"
+    return None
+
+
+def _rounded(id: str) -> set[str]:
+    """Return how programs write an id that was a double of 15 digits: exactly, in the fewest digits, and in 15."""
+    if len(id) <= 15 or not id.isdecimal():
+        return set()
+    value = float(id)
+    exact = (int(value), int(Decimal(repr(value))), int(Decimal(f"{value:.14e}")))
+    return {*map(str, exact), id[:15].ljust(len(id), "0")} - {id}
 
 
 # -- the formats -----------------------------------------------------------------------------------------------------

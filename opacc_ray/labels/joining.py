@@ -29,19 +29,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
 from functools import lru_cache
-from unicodedata import normalize
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels.formats import Label, few, id_of_copy, is_cant_tell, plain_words, quoted, whole_number
+from opacc_ray.labels import formats
+from opacc_ray.labels.formats import NUMBER, Label, few, is_cant_tell, plain_words, quoted, whole_number
 from opacc_ray.pool import SYNONYMS
 from opacc_ray.spec import ModelSpec
 from opacc_ray.spec.model_spec import NONE, SEPARATOR, plain_name
 
 # -- the form of a label -----------------------------------------------------------------------------------------------
-
-NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # unambiguous: linear time
 
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 """Numbers whose comma may be a decimal point or a thousands separator."""
@@ -260,74 +257,6 @@ def reading_by(
     return read
 
 
-# -- what tools change -------------------------------------------------------------------------------------------------
-
-_MONTH = (
-    "(?i:jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|"
-    "dec(ember)?)"
-)
-
-MISSING = re.compile(r"NA|N/A|n/a|<NA>|#NA|#N/A|#N/A N/A|NULL|null|None|-?(NaN|nan|1\.#IND|1\.#QNAN)")
-"""Names that pandas reads as a missing value. R reads no further ones so."""
-
-DATE = re.compile(
-    r"\d{1,2}[-/]\d{1,2}([-/]\d{2,4})?|\d{4}[-/]\d{1,2}([-/]\d{1,2})?|\d+:\d\d?(:\d\d?)?|"
-    rf"{_MONTH}[ ./-]?\d{{1,4}}|\d{{1,4}}[ ./-]?{_MONTH}([ ./-]?\d{{2,4}})?",
-    re.ASCII,
-)
-"""Names that Excel makes dates of."""
-
-AS_NUMBER = re.compile(rf"(?!-?(0|[1-9]\d*)(\.\d*[1-9])?$){NUMBER.pattern}|-?(\d\.?){{16,}}", re.ASCII)
-"""Names that Excel writes as another number: it keeps 15 digits."""
-
-
-def emptied(classes: Iterable[str]) -> str | None:
-    """Return the classes whose labels a file loses in pandas, with the reason; None if there are none."""
-    names = [quoted(name) for name in classes if MISSING.fullmatch(name.strip())]
-    several = "each of which" if len(names) > 1 else "which"
-    return f"{few(names)}, {several} pandas.read_csv reads as a missing value" if names else None
-
-
-def warnings_about(classes: Iterable[str]) -> list[str]:
-    """Return warnings about classes whose labels come back otherwise from a table in another tool."""
-    names = list(classes)
-    lost, texts = emptied(names), list[str]()
-    if lost:
-        texts.append(
-            f"a file of labels that passes through pandas loses those of the class {lost}; read it with "
-            "keep_default_na=False, or rename the class"
-        )
-    for kind, pattern in (("a date", DATE), ("a number", AS_NUMBER)):
-        if made := [quoted(name) for name in names if pattern.fullmatch(name.strip())]:
-            texts.append(
-                f"Excel makes {kind} of the class {few(made)}; format the column label as text before you fill it in, "
-                "or rename the class"
-            )
-    return texts
-
-
-def rewritten(unknown: Sequence[str], selected: Sequence[str]) -> str | None:
-    """Return what to do about ids that a program wrote in another form than the manifest; None if none did."""
-    numbers = {form for id in selected for form in (id, id.lstrip("0"), *_rounded(id))}
-    if any(re.sub(r"\.0+$", "", id) in numbers or re.fullmatch(r"\d(\.\d+)?[eE]\+\d+", id) for id in unknown):
-        return "a spreadsheet or a script rewrote ids as numbers, so read the manifest with its id column as text"
-    forms = {re.sub(r"\d+", "0", id) for id in selected if DATE.fullmatch(id)}
-    if forms and any(DATE.fullmatch(id) and re.sub(r"\d+", "0", id) not in forms for id in unknown):
-        return "a spreadsheet rewrote ids as dates, so format its id column as text before you open the manifest"
-    if {normalize("NFC", id) for id in unknown} & {normalize("NFC", id) for id in selected}:
-        return "their accents are encoded differently (Unicode NFD, as on macOS), so take ids from the manifest"
-    return None
-
-
-def _rounded(id: str) -> set[str]:
-    """Return how programs write an id that was a double of 15 digits: exactly, in the fewest digits, and in 15."""
-    if len(id) <= 15 or not id.isdecimal():
-        return set()
-    value = float(id)
-    exact = (int(value), int(Decimal(repr(value))), int(Decimal(f"{value:.14e}")))
-    return {*map(str, exact), id[:15].ljust(len(id), "0")} - {id}
-
-
 # -- the ids that names mean ---------------------------------------------------------------------------------------
 
 InPool = Callable[[Sequence[str]], Collection[str]]
@@ -382,7 +311,7 @@ def _by_form(names: Sequence[str], chosen: set[str], in_pool: InPool) -> dict[st
 def _forms(path: str, extensions: Sequence[str]) -> Iterator[list[str]]:
     """Yield groups of ids that a name may mean, the likelier ones first."""
     if "~" in path:
-        yield [id_of_copy(path)]
+        yield [formats.id_of_copy(path)]
     parts = path.split("/")
     for start in range(len(parts)):
         ending = "/".join(parts[start:])
@@ -545,7 +474,7 @@ def _not_selected(unknown: Sequence[str], selected: Sequence[str], in_pool: InPo
     """Return what is wrong with ids that were not selected, in order, and what to do about them."""
     pool = set(in_pool(unknown))
     strange = [id for id in unknown if id not in pool]
-    what, remedy = f"{len(unknown)} id(s) not selected for labelling", rewritten(strange, selected)
+    what, remedy = f"{len(unknown)} id(s) not selected for labelling", formats.rewritten(strange, selected)
     if remedy is None:
         remedy = "give --only-selected to leave them out, or import the file into its own run"
         if len(strange) == len(unknown):

@@ -41,7 +41,6 @@ class Overruling(Part):
     place: str = Field(description="its file and line")
     by_label: str | None = Field(description="label that counts instead; null: can't tell")
     by_annotator: str | None = Field(description="its annotator, if known")
-    by_place: str | None = Field(description="its file and line")
 
 
 class ImportedLabels(Document, RoundCounts):
@@ -118,17 +117,6 @@ class ExportedLabels(Document):
     notes: list[str] = Field(default_factory=list, description="what to know of these examples")
 
 
-class LabelSession(Document):
-    """Answers that came in while the labelling page was served."""
-
-    format: Literal["opacc-label-session/1"] = format_field("opacc-label-session/1")
-    run: str = Field(description="URI of the run")
-    saved: int = Field(ge=0, description="answers that this server saved, undone ones included")
-    done: int = Field(ge=0, description="answers that are there now")
-    total: int = Field(ge=0, description="answers that are needed: two for examples of the overlap, one for others")
-    different: int = Field(ge=0, description="examples whose answers differ and that have no correction")
-
-
 def answered_rounds(selections: Sequence[Selection], ids: Iterable[str]) -> dict[int, int]:
     """Count the examples of each round among some ids, without rounds that have none."""
     counts = {selection.round: len({*ids}.intersection(selection.ids)) for selection in selections}
@@ -168,7 +156,6 @@ def overrulings(joined: Joined, order: int) -> list[Overruling]:
                 place=row.place,
                 by_label=text,
                 by_annotator=by and by.annotator,
-                by_place=by and by.place,
             )
             for row in answers
             if row.label not in (None, text)
@@ -184,7 +171,8 @@ class FileCounts:
 
     def __init__(self, file: LabelFile, model: ModelSpec, annotator: str | None, now: str) -> None:
         self.num = Counter[str]()  # rows, and of these the blank, renamed, undated ones, and the names of classes
-        self.has_label: dict[str, bool | None] = {}  # id -> whether it has one; None: not answered
+        self.ids: dict[str, None] = {}
+        self.has_label: dict[str, bool] = {}  # id of an answered example -> whether it has one
         self.annotators: dict[str, None] = {}
         self.name, self._model, self._annotator = file.name, model, annotator
         self._latest = datetime.fromisoformat(now) + AHEAD
@@ -197,9 +185,9 @@ class FileCounts:
         self.num["rows"] += 1
         self.num["blank"] += row.status == "blank"
         self.num["renamed"] += self._annotator is not None and row.annotator not in (None, self._annotator)
-        self.has_label.setdefault(row.id, None)
+        self.ids[row.id] = None
         if row.status != "blank":
-            self.has_label[row.id] = bool(self.has_label[row.id]) or row.label is not None
+            self.has_label[row.id] = self.has_label.get(row.id, False) or row.label is not None
             who = self._annotator or row.annotator
             if who and len(self.annotators) < LISTED:
                 self.annotators[who] = None
@@ -217,15 +205,6 @@ class FileCounts:
             self.num["undated"] += time is None
             self._undated = self._undated or (None if time else row.labelled_at)
 
-    def answers(self, names: Mapping[str, str]) -> dict[str, bool]:
-        """Return the answered ids, each with whether it has a label; ``names`` has those of other names in the file."""
-        answers: dict[str, bool] = {}
-        for name, has_label in self.has_label.items():
-            if has_label is not None:
-                id = names.get(name, name)
-                answers[id] = answers.get(id, False) or has_label
-        return answers
-
     def notes(self, predicted: Mapping[int, int] | None) -> Iterator[str]:
         """Yield how the file was read, where it may be meant otherwise; ``predicted`` counts predictions by class."""
         num, names, total = self.num, self._model.classes, self._numbers.total()
@@ -236,7 +215,7 @@ class FileCounts:
                 f"{counted(num['undated'], 'row')} with a labelled_at that is no time, such as {quoted(self._undated)}"
                 "; it is ignored: write 2026-01-31T10:00:00"
             )
-        if num["blank"] and (lost := joining.emptied(self._model.label_names)):
+        if num["blank"] and (lost := formats.emptied(self._model.label_names)):
             rows = counted(num["blank"], "row has an empty label", "rows have empty labels")
             yield (
                 f"{rows}, which may be the class {lost}: if the file passed through it, read the manifest with "
@@ -296,21 +275,18 @@ def import_answers(run: Run, other: Run, *, conflict: ConflictRule | None = None
     _refuse_other_question(run, other)
     chosen, answers = _chosen_ids(run), list_answers(other).answers
     corrected = {item.id for item in answers if item.correction and item.state == "counts"}
+    votes = {"counts", "in conflict", "overruled"}  # where no correction outranks them
     taken = [
         {"id": item.id, "label": item.label or "?", "annotator": item.annotator, "labelled_at": item.labelled_at}
         | {formats.PLACE: f"{other.name}/{item.place}"}
         for item in answers
-        if item.id in chosen and item.state in (("counts",) if item.id in corrected else STANDING)
+        if item.id in chosen and item.state in ({"counts"} if item.id in corrected else votes)
     ]
     if not taken:
         raise LabelError(f"{other.uri} has no answer to an example that {run.uri} has selected; label those")
     asked: dict[str, Any] = {"source": other.name, "from_run": other.name, "conflict": conflict}
     asked["numbers_are_classes"] = False
     return _take(run, other.name, formats.as_jsonl(taken), asked)
-
-
-STANDING = ("counts", "in conflict", "overruled")
-"""States of answers that are votes, where no correction outranks them."""
 
 
 def _refuse_other_question(run: Run, other: Run) -> None:
@@ -347,7 +323,7 @@ def _take(run: Run, name: str, data: bytes, fields: dict[str, Any]) -> ImportedL
         known = log.find(key, asked.annotator)
         if known is None:
             changes |= {"file": key, "file_format": formats.format_of(content)}
-            changes["names"] = _names_in(now, name, counts.has_label.keys())
+            changes["names"] = _names_in(now, name, counts.ids)
             if now.spec.model.classes and asked.numbers_are_classes is None:
                 changes["numbers_are_classes"] = log.rules.numbers_are_classes
         action = (asked if known is None else known.action).model_copy(update={"action": "import"} | changes)
@@ -370,7 +346,8 @@ def _imported(
     """Check that all labels fit together with a file, and describe its import."""
     name, action, selections = counts.name, file.action, read_selections(run)
     joined = join_labels(run, selections, log.labels(), rule, source=name)
-    answered, overruled = counts.answers(action.names), overrulings(joined, file.order)
+    answered = {action.names.get(id, id): has_label for id, has_label in counts.has_label.items()}
+    overruled = overrulings(joined, file.order)
     rounds = [item.counts() for item in label_rounds(run, selections, joined, log.score)]
     stay = len(file.withdrawn_ids & answered.keys())
     notes = [f"the labels of {counted(stay, 'example')} stay withdrawn"] if stay else []
@@ -435,7 +412,7 @@ def _of_selected(run: Run, name: str, data: bytes) -> tuple[str, bytes, dict[str
             fields = {key: getattr(row, key) for key in formats.COLUMNS} | {"id": id, formats.PLACE: row.place}
             kept.append({key: value for key, value in fields.items() if value is not None})
     strange = sorted(others.keys() - set(ids_in_pool(run, list(others))))
-    remedy = joining.rewritten(strange, sorted(missing))
+    remedy = formats.rewritten(strange, sorted(missing))
     if remedy is not None:
         what = f"{len(strange)} id(s) not in the pool: {few([quoted(id) for id in strange])}"
         raise LabelError(f"{name}: {what}: {remedy}; nothing of the file was taken")

@@ -36,8 +36,8 @@ from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimation.intervals import Estimate, joined_reasons
 from opacc_ray.estimation.sample import Rounds
-from opacc_ray.labels.formats import Label
-from opacc_ray.labels.joining import Joined, emptied, join, opinions_of, reading_by
+from opacc_ray.labels.formats import Label, emptied
+from opacc_ray.labels.joining import Joined, join, opinions_of, reading_by
 from opacc_ray.labels.label_log import Score, measure_of, outcome_of, read_log
 from opacc_ray.runs.estimate_documents import PairOfAnnotators, RoundCounts
 from opacc_ray.runs.run import Chosen, Run

@@ -46,9 +46,8 @@ from pathlib import Path
 from typing import Any
 
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, StorageError, counted
-from opacc_ray.labels.desk import Desk, TakenError, UnsureError
+from opacc_ray.labels.desk import Desk, LabelSession, TakenError, UnsureError
 from opacc_ray.labels.formats import checked_annotator
-from opacc_ray.labels.label_actions import LabelSession
 from opacc_ray.labels.shown_examples import Picture
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.registry import require

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from opacc_ray.audit.status import status, step_of
 from opacc_ray.errors import OpaccError, counted
+from opacc_ray.labels.desk import LabelSession
 from opacc_ray.labels.formats import few, quoted
-from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, LabelSession, WithdrawnLabels
+from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
 from opacc_ray.report.answers import next_step
 from opacc_ray.report.facts import Column, Fact, Line, Table, facts, next_fact, round_table, warned
 from opacc_ray.runs.run import Run

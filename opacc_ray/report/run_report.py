@@ -18,7 +18,7 @@ from opacc_ray.designs.simple_random import Purposive
 from opacc_ray.errors import DataError, OpaccError, counted
 from opacc_ray.estimation.failures import label_free_accuracy
 from opacc_ray.estimation.sequential import confidence_sequence
-from opacc_ray.labels.joining import NUMBER
+from opacc_ray.labels.formats import NUMBER
 from opacc_ray.labels.label_log import label_rules
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, weights_of
 from opacc_ray.labels.shown_examples import Shown, read_shown

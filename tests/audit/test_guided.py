@@ -15,7 +15,7 @@ from opacc_ray.audit.status import has_page, status
 from opacc_ray.cli.command import terminal_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels.label_actions import LabelSession
+from opacc_ray.labels.desk import LabelSession
 from opacc_ray.report import label_answers
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.runs.run import Run

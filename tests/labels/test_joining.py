@@ -69,12 +69,6 @@ def test_ids_that_look_rewritten_but_are_of_another_round() -> None:
             join([answer(returned, "x")], [selected], run="r", in_pool=lambda ids: ids)
 
 
-@pytest.mark.parametrize("selected", [["dog/004.jpg"], ["a/cat/004.jpg", "b/cat/004.jpg"], ["cat/005.jpg"]])
-def test_ids_that_match_none_or_several_belong_to_another_run(selected: list[str]) -> None:
-    with pytest.raises(LabelError, match="import the file into its own run"):
-        join([answer("cat/004.jpg", "x")], selected, run="r")
-
-
 def test_another_run_is_refused() -> None:
     others = [answer("b", "x", place=f"{file} line 3", run=f"run-{file}") for file in "hg"]
     message = join_refusal(answer("a", "x", run="r"), *others, Label("c", None, "blank"))

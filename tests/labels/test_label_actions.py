@@ -486,16 +486,6 @@ def test_a_number_is_refused_in_every_form_and_read_in_every_form_if_asked_for(r
     assert read_rounds(run)[0].truth == ("dog",)
 
 
-def test_numbers_that_count_from_0_raise_no_question(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    path = Path(run.uri, "..", "back.csv")
-    path.write_bytes(numbers_of(ids_of(run)))
-    assert main(["labels", "import", run.uri, str(path), "--numbers-are-classes"]) == 0
-    said = capsys.readouterr().out
-    assert "0 = 'cat'" in said
-    assert "classes from 1" not in said
-    assert "other label" not in said
-
-
 def test_classes_without_names_are_counted_and_a_missing_0_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

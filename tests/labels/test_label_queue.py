@@ -57,7 +57,7 @@ def test_an_answer_is_in_the_run_before_save_returns(run: Run) -> None:
     assert number == 0
     queue.save("ann", 0, "owl")
     [row] = list(read_log(run).labels())
-    assert row[:6] == (queue.ids[0], "owl", "labelled", "ann", run.name, 1)
+    assert row[:5] == (queue.ids[0], "owl", "labelled", "ann", run.name)
     assert row.labelled_at
     assert status(run).rounds[0].labelled == 1
 

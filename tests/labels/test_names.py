@@ -15,8 +15,8 @@ from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels import label_actions
-from opacc_ray.labels.formats import id_of_copy, name_of_copy
-from opacc_ray.labels.joining import emptied, find_class, ids_of_names, warnings_about
+from opacc_ray.labels.formats import emptied, id_of_copy, name_of_copy, warnings_about
+from opacc_ray.labels.joining import find_class, ids_of_names
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.runs.run import Run
 

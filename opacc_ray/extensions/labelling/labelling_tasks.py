@@ -14,8 +14,7 @@ from pydantic import Field
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.labels import shown_examples
-from opacc_ray.labels.formats import FORMATS, Context, Task, Way, link_to
-from opacc_ray.labels.joining import warnings_about
+from opacc_ray.labels.formats import FORMATS, Context, Task, Way, link_to, warnings_about
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.shown_examples import THUMBNAIL, ExampleFiles
 from opacc_ray.lake.store import write_files

@@ -132,7 +132,7 @@ def _parse_ground_truth(file: LabelFile) -> Iterator[Label]:
         line = {ID: found.get("source-ref")} | found if isinstance(found, dict) else {ID: None}
         if not isinstance(line[ID], str):
             raise LabelError(f"{place} has no {ID}: start the job with the manifest that `opacc manifest` wrote")
-        fields = {"id": line[ID], "run": str(line.get(RUN, ""))}
+        fields = {"id": str(line[ID]), "run": str(line.get(RUN, ""))}
         metadata = [value for key, value in line.items() if key.endswith("-metadata")]
         if len(metadata) > 1:
             raise LabelError(f"{place} has labels of {len(metadata)} jobs: import the output manifest of one job")

@@ -8,12 +8,6 @@ const made = (kind, text, ...inside) => {
   return element;
 };
 
-const duration = (seconds) => {
-  if (seconds === null) return "";
-  if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
-  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
-};
-
 function entry({ place, run, question, done, total, mine }, team) {
   const link = made("a", question ?? run);
   link.href = place === null ? "./" : `${place}/`;
@@ -22,7 +16,6 @@ function entry({ place, run, question, done, total, mine }, team) {
   bar.firstChild.style.width = `${total ? (100 * done) / total : 100}%`;
   const parts = [`${done} of ${total} answered`, mine ? `${mine} by you` : "", total === done ? "done" : ""];
   if (team) {
-    if (team.seconds_left && done < total) parts.push(`about ${duration(team.seconds_left)} left at this pace`);
     if (team.twice) parts.push(`${team.twice} answered twice${team.alpha === null ? "" : `, alpha ${team.alpha.toFixed(2)}`}`);
     if (team.different) parts.push(`${team.different} differ`);
   }
@@ -39,7 +32,7 @@ async function show() {
     const waiting = found.runs.filter(({ done, total }) => done < total).length;
     $("message").textContent = waiting ? `${waiting} of ${found.runs.length} wait for answers.` : "Nothing waits for answers.";
     const rows = (found.team ?? []).flatMap(({ run, people }) => people.map((person) => [
-      run, person.name, person.answers, person.today, duration(person.seconds)]));
+      run, person.name, person.answers, person.today]));
     $("people").replaceChildren(...rows.map((cells) => made("tr", null, ...cells.map((text) => made("td", String(text))))));
     $("team").hidden = !rows.length;
   } catch (error) {
