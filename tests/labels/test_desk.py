@@ -60,7 +60,7 @@ def test_the_guide_of_a_spec_is_told_and_follows_its_edits(tmp_path: Path) -> No
     again = text_run(tmp_path, ["text"], labels=labels | {"question": "Spam or ham?"})
     assert again.uri == run.uri
     assert Desk(again).setup()["question"] == "Spam or ham?"
-    assert read_log(again).guidance.guide == "# Read"
+    assert read_log(again).rules.guidance.guide == "# Read"
 
 
 @pytest.mark.parametrize(

@@ -514,7 +514,7 @@ def test_a_spec_or_an_edited_one_may_set_it(run: Run) -> None:
     assert not read_log(run).rules.numbers_are_classes
     assert read_rounds(run)[0].truth == ("dog", *(CLASSES[index_of(id)] for id in ids[1:]))
     with pytest.raises(LabelError, match="which is a number"):
-        label_actions.import_labels(run, "one.csv", numbers_of([first]))
+        label_actions.import_labels(run, "one.csv", numbers_of(ids[1:2]))
 
 
 def test_the_page_and_the_notebook_also_refuse_numbers(run: Run) -> None:
