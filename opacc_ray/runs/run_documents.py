@@ -381,7 +381,7 @@ class Happening(NamedTuple):
 
     content: Sequence[Document | Mapping[str, Any]]
     round: int | None = None
-    files: Mapping[str, str] = Field(default={})
+    files: Mapping[str, str] = {}
     at: str | None = None  # no earlier than now; None: the time of writing
 
 
