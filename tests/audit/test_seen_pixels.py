@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from extracting_here import extracting_here
-from opacc_ray.extensions.labelling.fiftyone_export import export_labels
 from PIL import Image, ImageOps
 from safetensors.torch import save
 from small_model import trained
@@ -20,6 +19,7 @@ from opacc_ray.audit.checks import SpecChecks, check
 from opacc_ray.audit.status import status
 from opacc_ray.errors import OpaccError
 from opacc_ray.extensions.labelling.labelling_tasks import write_tasks
+from opacc_ray.extensions.labelling.labelling_tools import export_to_fiftyone
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.shown_examples import ExampleFiles
 from opacc_ray.lake.store_uris import open_store
@@ -131,7 +131,7 @@ def test_people_are_shown_the_pixels_that_the_model_was_given(home: Path, orient
         assert bright(opened(uri)) == seen[id]
     for tool, images in (("label-studio", "copies"), ("cvat", "copies"), ("jsonl", "copies")):
         write_tasks(run, tool, str(home / tool), images=images)
-    export_labels(run, str(home / "fiftyone"))
+    export_to_fiftyone(run, str(home / "fiftyone"))
     for id in chosen.ids:
         assert bright(arrays[id]) == seen[id]
         assert bright(Image.open(io.BytesIO(files.picture(id, 1600).data))) == seen[id]

@@ -1,7 +1,7 @@
 """Actions on labels: one canonical form, one rule, corrections and withdrawals that destroy nothing."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -456,28 +456,25 @@ def numbers_of(ids: Sequence[str], first: int = 0) -> bytes:
     return ("id,label\n" + "".join(f"{id},{index_of(id) + first}\n" for id in ids)).encode()
 
 
-def in_form(form: str, id: str, text: str) -> bytes:
-    """One label in the form of a tool."""
-    choice = {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [text]}}
-    made = {
-        "csv": f"id,label\n{id},{text}\n",
-        "semicolons": f"id;label\n{id};{text}.0\n",
-        "jsonl": json.dumps({"id": id, "label": int(text)}),
-        "array": json.dumps([{"id": id, "label": int(text)}]),
-        "label-studio": json.dumps([{"data": {"opacc_id": id}, "annotations": [{"result": [choice]}]}]),
-        "cvat": f'<annotations><image name="{id}"><tag label="{text}"/></image></annotations>',
-        "ground-truth": json.dumps({"source-ref": "s3://b/a", "opacc-id": id, "x-metadata": {"class-name": text}}),
-    }
-    return made[form].encode()
-
-
-FORMS = ["csv", "semicolons", "jsonl", "array", "label-studio", "cvat", "ground-truth"]
+CHOICE = {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": ["1"]}}
+FORMS: dict[str, Callable[[str], str]] = {
+    "csv": lambda id: f"id,label\n{id},1\n",
+    "semicolons": lambda id: f"id;label\n{id};1.0\n",
+    "jsonl": lambda id: json.dumps({"id": id, "label": 1}),
+    "array": lambda id: json.dumps([{"id": id, "label": 1}]),
+    "label-studio": lambda id: json.dumps([{"data": {"opacc_id": id}, "annotations": [{"result": [CHOICE]}]}]),
+    "cvat": lambda id: f'<annotations><image name="{id}"><tag label="1"/></image></annotations>',
+    "ground-truth": lambda id: json.dumps(
+        {"source-ref": "s3://b/a", "opacc-id": id, "x-metadata": {"class-name": "1"}}
+    ),
+}
+"""A label 1 in the form of each tool."""
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_number_is_refused_in_every_form_and_read_in_every_form_if_asked_for(run: Run, form: str) -> None:
     first = ids_of(run)[0]
-    data = in_form(form, first, "1")
+    data = FORMS[form](first).encode()
     with pytest.raises(LabelError, match=r"has the label '1(\.0)?', which is a number, and the classes have names"):
         label_actions.import_labels(run, "back", data)
     assert (read_log(run).actions, label_files(run, 1)) == ([], [])
