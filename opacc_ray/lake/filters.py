@@ -71,6 +71,7 @@ _TYPES |= {"float": "double", "varchar": "varchar", "string": "varchar", "text":
 _TYPES |= {"date": "date", "timestamp": "timestamp"}
 
 _MAX_DEPTH = 50
+_LONG = 20  # values of a list from which its ends say enough of a row group
 _MAX_DIGITS = 400  # before or after the point: more than any column has
 
 
@@ -88,6 +89,14 @@ class Combined(NamedTuple):
 
     word: str
     parts: tuple["Condition", ...]
+
+
+class _Listed(NamedTuple):
+    """A column that is ("=="), or is not ("!="), one of several texts."""
+
+    column: str
+    values: list[str]
+    operator: str
 
 
 Condition = Comparison | Combined
@@ -307,7 +316,10 @@ def may_keep(condition: Condition, bounds: Mapping[str, Bounds], constants: Any,
     Raises DataError as :func:`rows_kept`.
     """
     if isinstance(condition, Combined):
-        parts = [may_keep(part, bounds, constants, num_parts) for part in condition.parts]
+        ends = _ends(condition)
+        parts = [may_keep(part, bounds, constants, num_parts) for part in ends or condition.parts]
+        if ends:
+            return np.logical_and.reduce(parts)
         if condition.word == "or":
             return np.logical_or.reduce(parts)
         return np.logical_and.reduce([np.ones(num_parts, dtype=bool), *parts])
@@ -320,6 +332,15 @@ def may_keep(condition: Condition, bounds: Mapping[str, Bounds], constants: Any,
         return own.may_be_null
     is_unbounded = condition.cast or condition.operator.endswith(("null", "like"))
     return own.may_have_values if is_unbounded else own.may_have_values & _in_range(condition, own)
+
+
+def _ends(condition: Combined) -> tuple[Comparison, ...] | None:
+    """Return the comparisons with the least and the greatest of a long list of texts: weaker than ``in``, and fast."""
+    listed = _listed(condition)
+    if listed is None or listed.operator != "==" or len(listed.values) < _LONG:
+        return None
+    ends = {">=": min(listed.values), "<=": max(listed.values)}  # texts are in the order of their bytes, as in Arrow
+    return tuple(Comparison(listed.column, operator, value) for operator, value in ends.items())
 
 
 def _in_range(condition: Comparison, own: Bounds) -> NDArray[np.bool_]:
@@ -343,6 +364,13 @@ def _in_range(condition: Comparison, own: Bounds) -> NDArray[np.bool_]:
 def _truth(condition: Condition, table: Any) -> Any:
     """Return true, false or null (unknown) for each row, by the three-valued logic of SQL."""
     if isinstance(condition, Combined):
+        listed = _listed(condition)
+        column = None if listed is None else column_at(table, listed.column)
+        if listed is not None and column is not None and is_text(_comparable(column).type):
+            column = _comparable(column)
+            found = pc.is_in(column, pa.array(listed.values, column.type))
+            found = pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
+            return found if listed.operator == "==" else pc.invert(found)
         parts = (_truth(part, table) for part in condition.parts)
         return reduce(pc.and_kleene if condition.word == "and" else pc.or_kleene, parts)
     name, operator, value, cast = condition
@@ -354,6 +382,17 @@ def _truth(condition: Condition, table: Any) -> Any:
         return (pc.is_null if operator == "null" else pc.is_valid)(column)
     column = _comparable(column)
     return _compared(column if cast is None else _cast(column, cast, name), operator, value, name)
+
+
+def _listed(condition: Combined) -> _Listed | None:
+    """Return the list of texts that a condition compares one column with; None if it is another condition."""
+    sign = {"or": "==", "and": "!="}[condition.word]
+    values: dict[str, list[str]] = {}
+    for part in condition.parts:
+        if not isinstance(part, Comparison) or part.operator != sign or part.cast or type(part.value) is not str:
+            return None
+        values.setdefault(part.column, []).append(part.value)
+    return _Listed(*values.popitem(), sign) if len(values) == 1 else None
 
 
 def _comparable(column: Any) -> Any:

@@ -59,6 +59,8 @@ def _distinct(classes: list[str]) -> list[str]:
         raise ValueError(f"{twice[0]!r} appears twice, apart from spaces and accents; give each class its own name")
     if "" in plain:
         raise ValueError("a class has an empty name, which would stand for a missing label; name it")
+    if damaged := [name for name in plain if "\0" in name]:
+        raise ValueError(f"the class {damaged[0]!r} has a byte 0, as a damaged file has; repair the predictions")
     return classes
 
 

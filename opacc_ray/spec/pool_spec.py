@@ -343,8 +343,9 @@ class PoolSpec(Section):
         unknown = next((name for name in given if name not in traits.columns), None)
         if unknown is not None:
             known = ", ".join(traits.columns) or "none"
+            remedy = "set format: features, which reads predictions" if unknown == "prediction" else "remove it"
             raise ValueError(
-                f"columns.{unknown} is not supported for format {self.format}, which has the columns {known}; remove it"
+                f"columns.{unknown} is not supported for format {self.format}, which has the columns {known}; {remedy}"
             )
         self._read_own(traits.keys)
         if self.filter is not None and not has_rows(self.format):

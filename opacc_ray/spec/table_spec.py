@@ -209,10 +209,13 @@ def _without_empty(table: Any, problems: list[str]) -> Any:
 def _bad_ids(table: Any, columns: Mapping[str, str]) -> list[str]:
     if "id" not in columns:
         return []
-    counts = Counter(table[columns["id"]].to_pylist())
-    empty = counts.pop(None, 0) + counts.pop("", 0)
-    twice = [name for name, count in counts.items() if count > 1]
-    problems = [f"{counted(empty, 'row')} without an id ({columns['id']})"] if empty else []
+    ids = table[columns["id"]].to_pylist()
+    empty = [row for row, id in enumerate(ids, 1) if id in (None, "")]
+    twice = [id for id, count in Counter(ids).items() if count > 1 and id not in (None, "")]
+    problems = []
+    if empty:
+        num = counted(len(empty), "row")
+        problems.append(f"{num} without an id ({columns['id']}), first row {empty[0]} of the data")
     if twice:
         count = "several ids" if len(twice) > 1 else "an id"
         place = f"the column {columns['id']} of ids holds {count} more than once, such as {shown(twice[0])}"
