@@ -22,9 +22,6 @@ from opacc_ray.cli.command import LEVEL, Answer, command
 @click.option(
     "--model", "models", metavar="SPEC.yaml", multiple=True, help="Spec of an audit: CASEs are .npz with x and label."
 )
-@click.option(
-    "--drift", "drifts", metavar="KIND:STRENGTH", multiple=True, help="Drifted copy of each case; repeatable."
-)
 @click.option("--workers", type=int, metavar="N", help="Tasks at a time (default: all CPUs of the cluster).")
 @click.option("--output", metavar="FOLDER", help="Folder or prefix of the results (default: study).")
 def study(cases: tuple[str, ...], **options: Any) -> Answer:

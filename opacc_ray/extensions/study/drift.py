@@ -41,7 +41,6 @@ Codes = NDArray[np.int64]
 Arrays = dict[str, Any]
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
-DEFAULT_STRENGTH = 0.5
 LARGEST_SQUARE, LARGEST_BLUR, LARGEST_BLOCK, FADED, LOUDEST, TILT = 0.6, 0.08, 0.25, 0.9, 0.5, 2.0
 
 
@@ -151,21 +150,6 @@ def check_drift(kind: str, strength: float) -> None:
         raise SpecError(f"there is no drift {kind!r}; give one of {', '.join(KINDS)}")
     if not 0 <= strength <= 1:
         raise SpecError(f"strength {strength:g}: give a number from 0, no drift, to 1")
-
-
-def parse_drift(text: str) -> tuple[str, float]:
-    """Parse ``dark:0.5`` to kind and strength, 0.5 by default; raises SpecError for a drift of no pool."""
-    kind, _, strength = text.partition(":")
-    try:
-        found = kind.strip(), float(strength or DEFAULT_STRENGTH)
-    except ValueError:
-        raise SpecError(f"drift {text!r}: write KIND:STRENGTH, such as dark:0.5") from None
-    check_drift(*found)
-    if found[0] == "pollution":
-        raise SpecError(
-            "drift 'pollution' is one of training data; make it with `opacc drift`, and train a model on it"
-        )
-    return found
 
 
 class Drifted(Document):

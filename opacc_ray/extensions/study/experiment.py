@@ -10,14 +10,9 @@ A block's key depends on everything that decides its content, including the code
 resumes, and one with more methods, budgets or repetitions runs only what is new. After a change of the code everything
 is measured again, and old blocks are kept.
 
-A study may make its cases: drifted copies of others, and images as the models of audits see them.
-
-    OUTPUT/cases/NAME.npz                        without a drift
-    OUTPUT/cases/NAME-dark-0.5.npz               each drift
-    OUTPUT/cases/NAME-SPEC-dark-0.5.npz          of each of several models
-
-A model runs in this process. Its cases hold hidden, output, prediction and confidence, and every array of the images'
-file but the images.
+A study may make its cases, of images as the models of audits see them: OUTPUT/cases/NAME.npz, or NAME-SPEC.npz of each
+of several models. A model runs in this process. Its cases hold hidden, output, prediction and confidence, and every
+array of the images' file but the images.
 """
 
 import json
@@ -106,7 +101,7 @@ def run_study(spec: StudySpec, progress: Report = lambda done, total: None, comm
     """
     store, target = open_store(spec.output), trials.Target(spec.metric, spec.by)
     slices = [] if spec.by is None else [name.strip() for name in spec.by.split(CROSSING)]
-    made = list(prepared(spec.cases, spec.models, spec.drifts, spec.seed, store))
+    made = list(prepared(spec.cases, spec.models, store))
     facts: dict[cases.Source, CaseFacts] = {}
     truths: dict[cases.Source, dict[str, trials.Truth]] = {}
     found = cases.find_cases(made, spec.columns, spec.error_scale, slices, spec.coverage, spec.subpools)
@@ -270,35 +265,25 @@ def _write(store: Store, results: StudyResults) -> None:
     store.write("results.json", results.to_bytes())
 
 
-def prepared(
-    specs: Sequence[CaseSpec], models: Sequence[str], drifts: Sequence[str], seed: int, store: Store
-) -> Iterator[CaseSpec]:
-    """Yield the cases of a study; those that models see or that drift are written below ``store``.
+def prepared(specs: Sequence[CaseSpec], models: Sequence[str], store: Store) -> Iterator[CaseSpec]:
+    """Yield the cases of a study; those that models see are written below ``store``.
 
-    Raises SpecError for a drift that is none, or of images without a model; DataError for a file that has no images.
+    Raises SpecError if two models have one name; DataError for a file that has no images.
     """
-    if not models and not drifts:
-        yield from specs
-        return
-    kinds = [("", 0.0), *(drift.parse_drift(text) for text in drifts)]
-    images = next((kind for kind, _ in kinds if kind in drift.IMAGE_DRIFTS), None)
-    if images and not models:
-        raise SpecError(f"drift {images} is one of images, which a model must see; add --model SPEC.yaml")
     audits = {stem_of(uri): load_spec(uri) for uri in models}
     if len(audits) < len(models):
         raise SpecError(f"two of the specs {', '.join(models)} have one name; rename one of the files")
     for case in specs:
-        uris = cases.files_of(case.path)
+        uris = cases.files_of(case.path) if audits else []
         for uri in uris:
             arrays, name = drift.read_arrays(uri), case.name_of(uri, is_alone=len(uris) == 1)
-            for kind, strength in kinds:
-                drifted = drift.drift_arrays(arrays, kind, strength, seed, uri) if kind else arrays
-                for model, audit in audits.items() or [("", None)]:
-                    stem = f"{name}-{model}" if len(audits) > 1 else name
-                    stem += f"-{kind}-{strength:g}" if kind else ""
-                    place = store.uri_of(f"cases/{stem}.npz")
-                    drift.write_arrays(place, drifted if audit is None else _seen(drifted, audit, uri, model))
-                    yield case.model_copy(update={"path": place, "name": stem})
+            for model, audit in audits.items():
+                stem = f"{name}-{model}" if len(audits) > 1 else name
+                place = store.uri_of(f"cases/{stem}.npz")
+                drift.write_arrays(place, _seen(arrays, audit, uri, model))
+                yield case.model_copy(update={"path": place, "name": stem})
+        if not audits:
+            yield case
 
 
 def _seen(arrays: drift.Arrays, spec: Spec, uri: str, model: str) -> drift.Arrays:

@@ -232,11 +232,6 @@ class StudySpec(BaseModel):
         description="specs of audits (.yaml): cases are then .npz files with images x and label or target, and each "
         "model sees them in this process",
     )
-    drifts: list[str] = Field(
-        default=[],
-        description="drifted copies to study next to each case, KIND:STRENGTH such as dark:0.5 (opacc drift); those of "
-        "images need models",
-    )
     metric: str = Field(
         default=ACCURACY,
         description="what is estimated: accuracy, macro_f1, macro_recall, macro_precision, or a metric of one class "
