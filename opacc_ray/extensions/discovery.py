@@ -12,10 +12,17 @@ A later round can look where the first ones found most: :attr:`Discovery.suspect
 least p-values that are not confirmed, for ``serve`` of `neyman`. All labels then test all candidates, as before: the
 number of tests does not change, and the rounds are weighted by their designs.
 
-Every part has a p-value for "the accuracy is not lower than in the rest": Fisher's exact one for simple random samples,
-else from intervals for unequal probabilities. A part with fewer than five labels has p = 1. Benjamini and Hochberg's
-q-values are computed in each family. With two families they are doubled, as the share of false ones among all confirmed
-parts is at most the sum of the two families' shares. Confirmed are the parts with q at most ``fdr``.
+Claimed is a *size*: the accuracy of a part is at least MARGIN lower than in the rest. In any pool most parts differ a
+little, so "it is lower" says nothing. The p-value of a part is that of "it is lower by less", from the intervals of
+both accuracies; p = 1 with fewer than LEAST_EFFECTIVE effective labels, (Σw)²/Σw² by their weights, or fewer than
+LEAST_FAILURES failures. Benjamini and Hochberg's q-values are computed in each family. With two families they are
+doubled, as the share of false ones among all confirmed parts is at most the sum of the two families' shares. Confirmed
+are the parts with q at most ``fdr``.
+
+A confirmed part is selected because it looks bad, so an interval at the level 1 - α would miss too often. With R of the
+m tests of a family confirmed, and k families, its intervals are at the level 1 - R·α/(m·k): then the expected share of
+intervals that miss, among those stated, is at most α (Y. Benjamini, D. Yekutieli, "False discovery rate-adjusted
+multiple confidence intervals for selected parameters", JASA 100, 2005). With α = fdr they end above MARGIN.
 
 A part D and the rest R of a pool share no example. With failure shares θ_D and θ_R, and their intervals [l, u] at any
 level, the difference Δ = θ_D - θ_R, how much lower the accuracy of D is, has the lower end
@@ -23,10 +30,8 @@ level, the difference Δ = θ_D - θ_R, how much lower the accuracy of D is, has
     L = Δ̂ - √( (θ̂_D - l_D)² + (u_R - θ̂_R)² )
 
 of G. Y. Zou and A. Donner ("Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008),
-and the upper end alike. So Δ has an interval wherever the two shares have one, by whatever design. The *p-value* of
-"the accuracy of D is not lower" is the tail at which L is 0. It is as valid as the intervals of the shares. For labels
-of a simple random sample with outcomes of 0 and 1 it is R. A. Fisher's exact test: given all failures, those in D have
-a hypergeometric distribution.
+and the upper end alike. So Δ has an interval wherever the two shares have one, by whatever design. The *p-value* is 1
+less the level at which L is MARGIN. It is as valid as the intervals of the shares.
 
 Several statements: Benjamini and Hochberg's q-values bound the expected share of false ones among those with q at most
 the bound (JRSS B 57, 1995). They need tests that are independent or positively dependent (Y. Benjamini, D. Yekutieli,
@@ -34,9 +39,10 @@ Annals of Statistics 29, 2001). Parts that overlap are positively dependent. Par
 independent: each is a small share of the other's rest. The factor Σ 1/k of Benjamini and Yekutieli needs no assumption.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -47,7 +53,7 @@ from opacc_ray.errors import SpecError, counted
 from opacc_ray.estimation.class_totals import ClassTotals
 from opacc_ray.estimation.distribution import Mean
 from opacc_ray.estimation.failures import Fit, fit_failures
-from opacc_ray.estimation.intervals import Estimate, Interval, hypergeometric_at_most
+from opacc_ray.estimation.intervals import Estimate, Interval
 from opacc_ray.estimation.sample import Sample
 from opacc_ray.estimation.totals import Evidence, Groups, measure
 from opacc_ray.labelled import classes_of, read_sample
@@ -85,14 +91,14 @@ class Contrast(NamedTuple):
         below, above = np.hypot(own - low, most - other), np.hypot(high - own, other - least)
         return max(float(own - other - below), low - most), min(float(own - other + above), high - least)
 
-    def p_value(self) -> float:
-        """Return the p-value of "the accuracy of the part is not lower": 1 where the labels do not say that it is."""
-        if not self.part.num or not self.rest.num or self.difference <= 0:
+    def p_value(self, margin: float) -> float:
+        """Return the p-value of "the accuracy of the part is lower by less than ``margin``"."""
+        if not self.part.num or not self.rest.num or self.difference <= margin:
             return 1.0
-        least, most = np.log(_LEAST_TAIL), np.log(0.5)
+        least, most = np.log(_LEAST_TAIL), 0.0
         for _ in range(_HALVINGS):
             middle = (least + most) / 2
-            if self.interval(1 - 2 * float(np.exp(middle)))[0] > 0:
+            if self.interval(1 - float(np.exp(middle)))[0] > margin:
                 most = middle
             else:
                 least = middle
@@ -101,14 +107,6 @@ class Contrast(NamedTuple):
 
 def _inside(share: Mean) -> float:
     return min(max(share.value, 0.0), 1.0)
-
-
-def fisher(failures: int, num: int, all_failures: int, all_labels: int) -> float:
-    """Return Fisher's exact p-value: that of at least ``failures`` among the ``num`` labels of a part.
-
-    ``all_failures`` and ``all_labels`` include those of the part. In a finite pool the test is conservative.
-    """
-    return min(hypergeometric_at_most(num - failures, num, all_labels - all_failures, all_labels), 1.0)
 
 
 def q_values(p: Sequence[float]) -> list[float]:
@@ -292,6 +290,12 @@ MOST_SHOWN = 20
 FDR = 0.05
 """Expected share of false ones among the confirmed parts."""
 
+MARGIN = 0.02
+"""How much lower the accuracy of a confirmed part is, at least."""
+
+LEAST_EFFECTIVE, LEAST_FAILURES = 8, 3
+"""Effective labels, and failures among them, without which no part is confirmed."""
+
 LEAST_EXPECTED = 10
 """Labels that a simple random sample would have in a candidate that is not a slice, at least."""
 
@@ -304,7 +308,8 @@ class WorsePart:
     """A part of the pool, and what the labels say of it.
 
     ``size`` counts the examples of the pool in it, and ``labels`` those with a label. ``low`` .. ``high`` holds the
-    ``difference``, how much lower its accuracy is than that of the rest, at the level of ``accuracy``.
+    ``difference``, how much lower its accuracy is than that of the rest, at the level of ``accuracy``: higher for a
+    confirmed part, because it was selected. So a confirmed part is lower by ``low``, at least.
     """
 
     name: str
@@ -364,7 +369,8 @@ def _line(part: WorsePart, width: int) -> str:
     between = f"{100 * part.difference:.0f} [{100 * part.low:.0f}, {100 * part.high:.0f}]"
     return (
         f"{part.name:{width}}  {part.size:8,}  {part.labels:6}  {100 * part.accuracy.value:6.1f} %  {between:>17}  "
-        f"{part.p_value:6.4f}  {part.q_value:6.4f}{'  confirmed' if part.confirmed else ''}"
+        f"{part.p_value:6.4f}  {part.q_value:6.4f}"
+        + (f"  confirmed: at least {100 * part.low:.0f}" if part.confirmed else "")
     )
 
 
@@ -387,7 +393,7 @@ def discover(
     Parameters
     ----------
     selection, labels, outcomes, pool, history : as for :func:`opacc_ray.estimate`, all rounds in their order
-    level : confidence level of the interval of each accuracy and each difference
+    level : confidence level of the interval of each accuracy and each difference; of confirmed parts, of all together
     fdr : bound of the expected share of false ones among the confirmed parts (Benjamini and Hochberg)
 
     Returns
@@ -412,10 +418,11 @@ def discover(
     slices = [Candidate((one,)) for one in conditions if one.kind is Kind.SLICE and one.size() * share >= FEWEST]
     others = all_candidates(view, conditions, round(LEAST_EXPECTED / share), slices)
     families = [family for family in (slices, others) if family]  # fixed before the labels
+    tests = partial(_tested, sample=sample, fit=fit)
     rows = [
         row
         for family in families
-        for row in zip(family, _with_q(_tested(family, sample, fit, level), len(families), fdr), strict=True)
+        for row in zip(family, _judged(family, tests, len(families), level, fdr), strict=True)
     ]
     rows.sort(key=lambda row: (row[1].q_value, row[1].p_value, -row[1].difference))
     first = [candidate for candidate, _ in rows if not candidate.is_slice][:MOST_SHOWN]
@@ -461,21 +468,22 @@ def _part(candidate: Candidate, evidence: Evidence, sample: Sample, level: float
     totals = ClassTotals(evidence, sample)
     rest, part = totals.failures(totals.slices, 2)
     accuracy, contrast = totals.accuracies(totals.slices, 2, level)[1].estimate, Contrast(part, rest)
-    exact = _exact(candidate, sample)
-    p = 1.0 if part.num < FEWEST else contrast.p_value() if exact is None else exact
+    inside = candidate.holds(sample.rounds.index)
+    weight, failures = sample.rounds.weights[inside], float(sample.failure[inside].sum())
+    effective = round(float(weight.sum()) ** 2 / max(float(weight @ weight), 1e-300), 6)
+    p = contrast.p_value(MARGIN) if effective >= LEAST_EFFECTIVE and failures >= LEAST_FAILURES else 1.0
     ends, size = contrast.interval(level), int(candidate.holds().sum())
     return WorsePart(candidate.name, size, part.num, accuracy, contrast.difference, *ends, p, 1.0, False)
 
 
-def _exact(candidate: Candidate, sample: Sample) -> float | None:
-    """Return Fisher's p-value, or None where the rounds are no simple random sample, or outcomes are scores."""
-    if sample.rounds.simple_random is None or not sample.is_binary:
-        return None
-    inside, failure = candidate.holds(sample.rounds.index), sample.failure
-    return fisher(int(failure[inside].sum()), int(inside.sum()), int(failure.sum()), len(failure))
-
-
-def _with_q(family: Sequence[WorsePart], several: int, fdr: float) -> list[WorsePart]:
-    """Return one of ``several`` families with its q-values."""
-    values = [min(several * q, 1.0) for q in q_values([part.p_value for part in family])]
-    return [replace(part, q_value=q, confirmed=q <= fdr) for part, q in zip(family, values, strict=True)]
+def _judged(
+    family: Sequence[Candidate], tests: Callable[..., list[WorsePart]], several: int, level: float, fdr: float
+) -> list[WorsePart]:
+    """Return the parts of one of ``several`` families with q-values, and the intervals of selected parts."""
+    parts = tests(family, level=level)
+    values = [min(several * q, 1.0) for q in q_values([part.p_value for part in parts])]
+    confirmed = [place for place, q in enumerate(values) if q <= fdr]
+    selected = 1 - len(confirmed) * (1 - level) / (len(family) * several)
+    for place, part in zip(confirmed, tests([family[place] for place in confirmed], level=selected), strict=True):
+        parts[place] = replace(part, confirmed=True)
+    return [replace(part, q_value=q) for part, q in zip(parts, values, strict=True)]

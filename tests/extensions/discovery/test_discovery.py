@@ -1,13 +1,19 @@
-"""Discovery of parts where a model is worse: what is tested, how, and how often it is wrong."""
+"""Discovery of parts where a model is worse: what is tested, how, what is stated, and how often it is wrong."""
 
 import json
+from dataclasses import replace
+from math import erfc, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import opacc_ray as opacc
 from opacc_ray.errors import SpecError
-from opacc_ray.extensions.discovery import Candidate, Condition, Kind, all_candidates, conditions_of, fisher
+from opacc_ray.estimation.intervals import level_of_each, normal_quantile
+from opacc_ray.extensions import discovery
+from opacc_ray.extensions.discovery import Candidate, Condition, Contrast, Kind, all_candidates, conditions_of, q_values
+from opacc_ray.metrics.metric import tells
 from opacc_ray.parts.view import View, view_of
 
 SIZE = 2000
@@ -35,6 +41,31 @@ def audit(
         drawn = opacc.select(pool, method, budget, seed=seed, previous=rounds)
         rounds.append(opacc.Labelled(drawn, outcomes=outcome[drawn.index]))
     return rounds
+
+
+class Known(NamedTuple):
+    """A share with a normal interval."""
+
+    value: float
+    error: float = 0.0
+    size: float = 1000.0
+    num: int = 50
+
+    def interval(self, level: float) -> tuple[float, float]:
+        half = normal_quantile(level) * self.error
+        return max(self.value - half, 0.0), min(self.value + half, 1.0)
+
+
+class TestContrast:
+    def test_difference_of_normal_shares_has_a_normal_interval_and_the_p_value_of_its_tails(self) -> None:
+        contrast = Contrast(Known(0.4, 0.03), Known(0.2, 0.04))
+        assert contrast.interval(0.95) == pytest.approx((0.2 - 1.959964 * 0.05, 0.2 + 1.959964 * 0.05), abs=1e-6)
+        for margin in (0.0, 0.05):
+            assert contrast.p_value(margin) == pytest.approx(erfc((0.2 - margin) / 0.05 / sqrt(2)), rel=1e-3)
+
+    @pytest.mark.parametrize("part", [Known(0.21, 0.001), Known(0.9, 0.01, num=0)])
+    def test_p_value_is_one_where_labels_do_not_say_that_the_part_is_worse_by_so_much(self, part: Known) -> None:
+        assert Contrast(part, Known(0.2, 0.001)).p_value(0.02) == 1
 
 
 class TestConditions:
@@ -77,22 +108,6 @@ class TestConditions:
 
 
 class TestDiscover:
-    def test_labels_test_the_part_by_fishers_exact_p_value(self) -> None:
-        pool, outcome = world(0, worse=0.5)
-        rounds = audit(pool, outcome, "srs", (100, 100))
-        found = opacc.discover(rounds, pool=pool)
-        assert found.labels == 200
-        index = np.concatenate([one.selection.index for one in rounds])
-        failure, checked = 1 - outcome[index], 0
-        for part in (one for one in found.parts if one.name in found.slices and one.labels >= 5):
-            inside = found.slices[part.name].codes == 0
-            among = failure[inside[index]]
-            assert (part.size, part.labels) == (inside.sum(), len(among))
-            p = fisher(int(among.sum()), len(among), int(failure.sum()), 200)
-            assert part.p_value == pytest.approx(p)
-            checked += 1
-        assert checked > 5
-
     @pytest.mark.parametrize("method", ["srs", "neyman"])
     @pytest.mark.parametrize("budgets", [(400,), (60, 140, 200)])
     def test_crossing_that_is_far_worse_is_confirmed(self, method: str, budgets: tuple[int, ...]) -> None:
@@ -100,8 +115,24 @@ class TestDiscover:
         found = opacc.discover(audit(pool, outcome, method, budgets), pool=pool)
         (part,) = (own for own in found.parts if own.name == "camera = north, night = 1")
         assert part.confirmed
-        assert part.low > 0.2
-        assert part.low <= part.difference <= part.high
+        assert discovery.MARGIN < part.low <= part.difference <= part.high
+        family = [own for own in found.parts if "," in own.name or " = " not in own.name]
+        num = sum(own.confirmed for own in family)
+        assert part.accuracy.level == pytest.approx(1 - num * 0.05 / len(family) / 2)  # of two families
+        assert {own.accuracy.level for own in found.parts if not own.confirmed} == {0.95}
+        assert all(own.low > discovery.MARGIN for own in found.confirmed)
+
+    def test_few_labels_or_failures_confirm_nothing(self) -> None:
+        camera = np.repeat([0, 1, 2], [1800, 100, 100])
+        outcome = np.where(camera == 0, 1.0, 0.0)
+        outcome[camera == 2] = np.arange(100) >= 2
+        pool = opacc.Pool(confidence=np.full(2000, 0.9), slices={"camera": camera})
+        for num, confirmed in ((8, ["camera = 1"]), (7, [])):
+            rows = np.concatenate([np.arange(190 - num), 1800 + np.arange(num), 1900 + np.arange(10)])
+            drawn = opacc.select(pool, "srs", 200)
+            chosen = replace(drawn, index=rows, ids=tuple(pool.ids[row] for row in rows.tolist()))
+            found = opacc.discover(chosen, outcomes=outcome[rows], pool=pool)
+            assert [part.name for part in found.confirmed if "camera" in part.name] == confirmed
 
     def test_with_all_labels_the_difference_is_known(self) -> None:
         pool, outcome = world(0)
@@ -128,7 +159,7 @@ class TestDiscover:
         lines = str(found).splitlines()
         assert len(lines) == 2 + max(20, len(found.confirmed))
         assert lines[2].startswith(found.parts[0].name)
-        assert lines[2].endswith("confirmed")
+        assert lines[2].endswith(f"confirmed: at least {100 * found.parts[0].low:.0f}")
 
     def test_nothing_to_test(self) -> None:
         pool = opacc.Pool(prediction=np.zeros(50))
@@ -222,3 +253,22 @@ def test_a_later_round_looks_at_the_suspects_and_does_not_test_them_twice() -> N
     assert [own.name for own in both.confirmed] == ["camera = 7"]
     assert len(both.suspects.names) == 5  # four, and the rest
     assert "camera = 7" not in both.suspects.names
+
+
+class TestSeveral:
+    def test_q_values_of_benjamini_and_hochberg(self) -> None:
+        """q_(k) is the least of m·p_(j)/j over j >= k."""
+        assert q_values([0.02, 0.001, 0.5, 0.021]) == pytest.approx([0.028, 0.004, 0.5, 0.028])
+
+    def test_level_of_each(self) -> None:
+        assert level_of_each(0.95, 20) == pytest.approx(0.9975)
+        assert level_of_each(0.95, 0) == 0.95
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "n", "enough"),
+    [(0.6, 0.8, 30, True), (0.6, 0.8, 4, False), (0.3, 0.81, 30, False), (0.7, 0.7, 3, True)],
+)
+def test_too_few_labels_to_tell(low: float, high: float, n: int, enough: bool) -> None:
+    """Fewer than 5, or wider than ± 0.25; what is known exactly needs no more."""
+    assert tells(low, high, n) == enough
