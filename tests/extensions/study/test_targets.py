@@ -119,10 +119,6 @@ class TestStudy:
             spec_of("x", tmp_path, metric="auc")
         assert spec_of("x", tmp_path, metric="f0.5").metric == "f0.5"
 
-    def test_unknown_metric_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(SpecError, match="metric 'f1score': choose one of accuracy"):
-            spec_of("x", tmp_path, metric="f1score")
-
 
 class TestPeersForF:
     def positives(self, size: int = 3000, alpha: float = 0.5) -> Positives:
