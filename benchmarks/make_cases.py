@@ -35,8 +35,9 @@ from public_tables import download
 from scipy import ndimage
 from torch import Tensor, nn
 from torch.nn import functional
+from train_digits import to_input, train
 
-from opacc_ray.extensions.demo import digits, model
+from opacc_ray.extensions.demo import digits
 from opacc_ray.extract.surprise import Reference
 
 POOL_SIZE = 10_000
@@ -101,8 +102,8 @@ def make_digits(folder: Path) -> None:
     clean, operational = digits.halves(labels, seed=0)
     scans, truth = digits.field_pool(images[operational], labels[operational], POOL_SIZE, seed=0)
     for name, taught in (("digits_field", labels[clean]), ("digits_swapped", swapped(labels[clean], 7, 1))):
-        network = model.digits_cnn()
-        network.load_state_dict(model.train(images[clean], taught, seed=0))
+        network = digits.digits_cnn()
+        network.load_state_dict(train(images[clean], taught, seed=0))
         body, head = nn.Sequential(network.features, network.hidden), network.head
         write_case(folder / f"{name}.npz", body, head, (images[clean], labels[clean]), (scans, truth))
 
@@ -126,7 +127,7 @@ def make_angle(folder: Path) -> None:
     def rotated(rows: Labels, spread: float) -> tuple[Tensor, NDArray[np.float64]]:
         angle = rng.normal(0, spread, len(rows))
         turned = [ndimage.rotate(images[i], a, reshape=False, order=1) for i, a in zip(rows, angle, strict=True)]
-        return model.to_input(np.stack(turned)), angle
+        return to_input(np.stack(turned)), angle
 
     inputs, angle = rotated(rng.choice(clean, 20_000), 15.0)
     torch.manual_seed(0)
@@ -194,7 +195,7 @@ def outputs(body: object, head: nn.Module, images: Images) -> tuple[NDArray[np.f
 
 
 def as_input(images: Images) -> Tensor:
-    return model.to_input(images)
+    return to_input(images)
 
 
 def save(path: Path, **arrays: NDArray[np.generic]) -> None:

@@ -49,7 +49,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     templates = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("**/templates/*")}
     names = ("page.html", "page.css", "page.js", "inbox.html", "inbox.js")
     page = {f"opacc_ray/labels/page/{name}" for name in names}
-    data = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("**/demo/*.npz")}
+    data = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("**/demo/*[zs]")}
     assert templates
     specs = {"opacc_ray/cli/spec_template.yaml", "opacc_ray/extensions/study/papers.yaml"}
     assert held == modules | templates | page | specs | {"opacc_ray/py.typed"} | data

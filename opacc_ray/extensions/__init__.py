@@ -39,7 +39,7 @@ OFFERS: dict[str, dict[str, str]] = {
         "study": "study.commands:study",
         "drift": "study.commands:drift",
         "mlflow": "trackers.commands:mlflow",
-        "demo": "demo.commands:demo",
+        "demo": "demo:demo",
         "export": "lakes.commands:export",
         "runs": "outputs.commands:runs",
         "manifest": "labelling.commands:manifest",

@@ -54,7 +54,7 @@ def test_names_of_a_spec_lead_to_its_modules() -> None:
         "output": "out",
     }
     assert modules_of(parse_spec(content, "spec")) == ["mine.models", "other"]
-    for factory in ("timm:resnet18", "opacc_ray.extensions.demo.model:digits_cnn"):
+    for factory in ("timm:resnet18", "opacc_ray.extensions.demo.digits:digits_cnn"):
         assert modules_of(parse_spec(content | {"model": {"factory": factory}}, "spec")) == ["other"]
 
 

@@ -2,18 +2,19 @@
 
 ``digits.npz`` holds the 1,797 digits that scikit-learn distributes (BSD-3-Clause): E. Alpaydin, C. Kaynak, "Optical
 Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998, CC BY 4.0: the ``images`` and ``target`` of
-its ``load_digits`` as uint8. One half trains the model. The other half makes the pool: every scan is rotated, shifted,
+its ``load_digits`` as uint8. One half trained the model. The other half makes the pool: every scan is rotated, shifted,
 faded and noisy, each by its own amount.
 
-Letters: D digits, N scans of the pool, S = 16 pixels a side.
+``digits.safetensors`` has the weights of a small network, trained on clean digits of one half. ``example.npz`` is a
+small real case for a first try: the answers of this network on 2,000 scans of the other half, and the true classes.
+``benchmarks/train_digits.py`` makes both again.
 
-``example.npz`` is a small real case for a first try: the answers of a network, trained on clean digits of one half, on
-2,000 scans of the other, and the true classes. ``python -m opacc_ray.extensions.demo.digits`` makes it again; another
-processor changes the last digits.
+Letters: B images of a batch, D digits, N scans of the pool, S = 16 pixels a side.
 """
 
+from collections import OrderedDict
 from importlib.resources import files
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,11 @@ from scipy import ndimage
 from opacc_ray.errors import SpecError
 from opacc_ray.pool import Pool
 
-FILE = files("opacc_ray.extensions.demo") / "digits.npz"
+if TYPE_CHECKING:
+    from torch import nn
+
+FOLDER = files("opacc_ray.extensions.demo")
+FILE, WEIGHTS, EXAMPLE = FOLDER / "digits.npz", FOLDER / "digits.safetensors", FOLDER / "example.npz"
 SIDE = 16  # pixels a side of every image below
 MARGIN = 2  # black pixels around a clean digit, so that a shifted one stays in the frame
 ROTATION = 12.0  # standard deviation, degrees
@@ -98,10 +103,28 @@ def _to_pixels(images: Floats) -> Pixels:
     return np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)
 
 
+def digits_cnn(num_classes: int = 10) -> "nn.Module":
+    """Build the network, untrained: images (B, 1, 16, 16) float32 in [0, 1] to scores (B, num_classes).
+
+    A specification names it as ``model.factory``; the input of its last layer, ``head``, is the output of ``hidden``.
+    """
+    from torch import nn
+
+    features = nn.Sequential(
+        nn.Conv2d(1, 16, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),  # (B, 16, 8, 8)
+        nn.Conv2d(16, 32, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),  # (B, 32, 4, 4)
+        nn.Flatten(),  # (B, 512)
+    )
+    hidden = nn.Sequential(nn.Linear(512, 64), nn.ReLU())  # (B, 64)
+    head = nn.Linear(64, num_classes)  # (B, C)
+    return nn.Sequential(OrderedDict(features=features, hidden=hidden, head=head))
+
+
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-EXAMPLE = files("opacc_ray.extensions.demo") / "example.npz"
-SIZE = 2000
-SEED = 0
 
 
 class Example(NamedTuple):
@@ -122,27 +145,3 @@ def load_example() -> Example:
     ids = [f"scan-{number:04d}" for number in range(len(arrays["prediction"]))]
     truth = dict(zip(ids, (CLASSES[label] for label in arrays.pop("truth")), strict=True))
     return Example(Pool(ids, **arrays, classes=CLASSES), truth)
-
-
-def write_example() -> None:
-    """Train the network, apply it to the scans and write the file."""
-    from opacc_ray.extensions.demo import model
-
-    images, labels = load()
-    first, second = halves(labels, SEED)
-    network = model.digits_cnn().requires_grad_(False)
-    network.load_state_dict(model.train(images[first], labels[first], SEED))
-    scans, truth = field_pool(images[second], labels[second], SIZE, SEED)
-    hidden = network.hidden(network.features(model.to_input(scans)))  # (N, 64)
-    confidence, prediction = network.head(hidden).softmax(1).max(1)  # (N,)
-    np.savez_compressed(
-        str(EXAMPLE),
-        hidden=hidden.numpy().astype(np.float16),
-        confidence=confidence.numpy(),
-        prediction=prediction.numpy().astype(np.uint8),
-        truth=truth.astype(np.uint8),
-    )
-
-
-if __name__ == "__main__":
-    write_example()

@@ -1,45 +1,36 @@
-"""The digit classifier of the demo's team: plain PyTorch, as any user would write it.
+"""Train the network of the demo, and write the two bundled files that depend on it.
 
-`digits_cnn` is what a specification names as `model.factory`; the input of its last layer, `head`, is the
-output of `hidden`. Letters: B images of a batch, D training images.
+    python benchmarks/train_digits.py
+
+``digits.safetensors`` has the weights; ``example.npz`` the network's answers on 2,000 scans. Another processor trains
+slightly other weights. Letters: B images of a batch, D training images.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save
-from torch import Tensor, nn
+from safetensors.torch import save_file
+from torch import Tensor
 from torch.nn import functional
+
+from opacc_ray.extensions.demo import digits
 
 EPOCHS = 25
 BATCH_SIZE = 32
 LEARNING_RATE = 4e-3  # falls linearly to 0
 LABEL_SMOOTHING = 0.02
-NUM_HIDDEN = 64
 MAX_ROTATION = 0.15  # radians
 MAX_SHIFT = 1 / 8  # of half the image: one pixel
 MIN_CONTRAST = 0.7
 GRAIN = 0.03  # standard deviation of the noise
 
 
-def digits_cnn(num_classes: int = 10) -> nn.Module:
-    """Build the network, untrained: images (B, 1, 16, 16) float32 in [0, 1] to scores (B, num_classes)."""
-    features = nn.Sequential(
-        nn.Conv2d(1, 16, kernel_size=3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),  # (B, 16, 8, 8)
-        nn.Conv2d(16, 32, kernel_size=3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),  # (B, 32, 4, 4)
-        nn.Flatten(),  # (B, 512)
-    )
-    hidden = nn.Sequential(nn.Linear(512, NUM_HIDDEN), nn.ReLU())  # (B, 64)
-    head = nn.Linear(NUM_HIDDEN, num_classes)  # (B, C)
-    return nn.Sequential(OrderedDict(features=features, hidden=hidden, head=head))
+EXAMPLE_SIZE = 2000
+SEED = 0
 
 
 def to_input(images: NDArray[np.uint8]) -> Tensor:
@@ -53,7 +44,7 @@ def train(images: NDArray[np.uint8], labels: NDArray[np.int64], seed: int) -> di
     They are the same for the same arguments. PyTorch's random state and threads are left alone.
     """
     with _reproducible(seed):
-        network = digits_cnn()
+        network = digits.digits_cnn()
         inputs, targets = to_input(images), torch.from_numpy(labels)
         optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
         decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=EPOCHS)
@@ -67,11 +58,6 @@ def train(images: NDArray[np.uint8], labels: NDArray[np.int64], seed: int) -> di
             decay.step()
         weights: dict[str, Tensor] = network.state_dict()
     return weights
-
-
-def to_bytes(state_dict: dict[str, Tensor]) -> bytes:
-    """The content of a safetensors file with the weights."""
-    return save(state_dict)
 
 
 def _jitter(inputs: Tensor) -> Tensor:
@@ -97,3 +83,27 @@ def _reproducible(seed: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(num_threads)
+
+
+def main() -> None:
+    folder = Path(digits.__file__).parent
+    images, labels = digits.load()
+    first, second = digits.halves(labels, SEED)
+    weights = train(images[first], labels[first], SEED)
+    save_file(weights, folder / "digits.safetensors")
+    network = digits.digits_cnn().requires_grad_(False)
+    network.load_state_dict(weights)
+    scans, truth = digits.field_pool(images[second], labels[second], EXAMPLE_SIZE, SEED)
+    hidden = network.hidden(network.features(to_input(scans)))  # (N, 64)
+    confidence, prediction = network.head(hidden).softmax(1).max(1)  # (N,)
+    np.savez_compressed(
+        str(digits.EXAMPLE),
+        hidden=hidden.numpy().astype(np.float16),
+        confidence=confidence.numpy(),
+        prediction=prediction.numpy().astype(np.uint8),
+        truth=truth.astype(np.uint8),
+    )
+
+
+if __name__ == "__main__":
+    main()
