@@ -35,7 +35,7 @@ from public_tables import download
 from scipy import ndimage
 from torch import Tensor, nn
 from torch.nn import functional
-from train_digits import to_input, train
+from train_digits import field_pool, halves, load, to_input, train
 
 from opacc_ray.extensions.demo import digits
 from opacc_ray.extract.surprise import Reference
@@ -98,9 +98,9 @@ def main() -> None:
 
 
 def make_digits(folder: Path) -> None:
-    images, labels = digits.load()
-    clean, operational = digits.halves(labels, seed=0)
-    scans, truth = digits.field_pool(images[operational], labels[operational], POOL_SIZE, seed=0)
+    images, labels = load()
+    clean, operational = halves(labels, seed=0)
+    scans, truth = field_pool(images[operational], labels[operational], POOL_SIZE, seed=0)
     for name, taught in (("digits_field", labels[clean]), ("digits_swapped", swapped(labels[clean], 7, 1))):
         network = digits.digits_cnn()
         network.load_state_dict(train(images[clean], taught, seed=0))
@@ -120,8 +120,8 @@ def make_fashion(folder: Path, data: dict[str, NDArray[np.uint8]]) -> None:
 
 def make_angle(folder: Path) -> None:
     """The angle of a scan, by a network that has seen smaller ones."""
-    images, labels = digits.load()
-    clean, operational = digits.halves(labels, seed=0)
+    images, labels = load()
+    clean, operational = halves(labels, seed=0)
     rng = np.random.default_rng(0)
 
     def rotated(rows: Labels, spread: float) -> tuple[Tensor, NDArray[np.float64]]:

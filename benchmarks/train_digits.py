@@ -1,9 +1,12 @@
-"""Train the network of the demo, and write the two bundled files that depend on it.
+"""Distort digits as scans in the field are, train the network of the demo, and write its two bundled files.
 
     python benchmarks/train_digits.py
 
-``digits.safetensors`` has the weights; ``example.npz`` the network's answers on 2,000 scans. Another processor trains
-slightly other weights. Letters: B images of a batch, D training images.
+``digits.npz`` holds the ``images`` and the ``target`` of scikit-learn's ``load_digits`` as uint8; ``digits.py`` of the
+demo has their source. One half trains the network. The other half makes the pool: every scan is rotated, shifted, faded
+and noisy, each by its own amount. Another processor trains slightly other weights.
+
+Letters: B images of a batch, D digits, N scans of the pool, S = 16 pixels a side.
 """
 
 from collections.abc import Iterator
@@ -14,10 +17,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
+from scipy import ndimage
 from torch import Tensor
 from torch.nn import functional
 
 from opacc_ray.extensions.demo import digits
+
+FILE = Path(__file__).with_name("digits.npz")
+SIDE = 16  # pixels a side of every image below
+MARGIN = 2  # black pixels around a clean digit, so that a shifted one stays in the frame
+ROTATION = 12.0  # standard deviation, degrees
+SHIFT = 0.8  # standard deviation, pixels, per axis
+CONTRAST = (0.4, 1.0)  # uniform; 1 keeps the full range of greys
+NOISE = (0.0, 0.08)  # uniform; standard deviation per pixel, as a share of the full range
 
 EPOCHS = 25
 BATCH_SIZE = 32
@@ -31,6 +43,66 @@ GRAIN = 0.03  # standard deviation of the noise
 
 EXAMPLE_SIZE = 2000
 SEED = 0
+
+Pixels = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def load() -> tuple[Pixels, Labels]:
+    """Read the digits, enlarged from 8 x 8 to 16 x 16: images (1797, 16, 16), white on black, and labels (1797,)."""
+    with np.load(FILE) as held:
+        images, labels = held["images"] / 16.0, held["labels"]  # (D, 8, 8) in [0, 1], (D,)
+    zoom = (SIDE - 2 * MARGIN) / images.shape[1]
+    images = ndimage.zoom(images, (1, zoom, zoom), order=3, mode="grid-constant", grid_mode=True)
+    images = np.pad(images, ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN)))  # (D, 16, 16)
+    return _to_pixels(images), labels.astype(np.int64)
+
+
+def halves(labels: Labels, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split labels (D,) at random into two halves that hold every class alike: (ceil(D/2),) and (floor(D/2),).
+
+    They are ascending positions, disjoint, together all of them; per class they differ by at most one.
+    """
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]  # random order inside a class
+    return np.sort(by_class[0::2]), np.sort(by_class[1::2])
+
+
+def field_pool(images: Pixels, labels: Labels, size: int = 6000, seed: int = 0) -> tuple[Pixels, Labels]:
+    """Simulate what the field delivers: digits drawn with replacement, each distorted by its own amount.
+
+    Of clean images (D, 16, 16) that the model was not trained on, and their labels (D,), it returns N = `size` scans,
+    (N, 16, 16), and what a person would answer to each, (N,).
+    """
+    rng = np.random.default_rng(seed)
+    source = rng.integers(len(images), size=size)
+    scans = images[source] / 255.0  # (N, 16, 16) in [0, 1]
+    scans = _move(scans, rng.normal(0, ROTATION, size), rng.normal(0, SHIFT, (2, size)))
+    contrast = rng.uniform(*CONTRAST, size)[:, None, None]
+    scans = 0.5 + contrast * (scans - 0.5)  # towards mid grey
+    deviation = rng.uniform(*NOISE, size)[:, None, None]
+    scans = scans + deviation * rng.standard_normal(scans.shape)
+    return _to_pixels(scans), labels[source]
+
+
+def _move(images: Floats, degrees: Floats, shift: Floats) -> Floats:
+    """Rotate (N, S, S) images about the centre by (N,) degrees, then shift by (2, N) pixels: down, right."""
+    centre = (SIDE - 1) / 2
+    number, row, column = np.ogrid[: len(images), :SIDE, :SIDE]
+    row = row - centre - shift[0][:, None, None]  # (N, S, 1)
+    column = column - centre - shift[1][:, None, None]  # (N, 1, S)
+    angle = np.radians(degrees)[:, None, None]
+    source_row = np.cos(angle) * row + np.sin(angle) * column + centre  # (N, S, S)
+    source_column = np.cos(angle) * column - np.sin(angle) * row + centre
+    number = np.broadcast_to(number, images.shape)  # a whole number: images never blend into each other
+    moved: Floats = ndimage.map_coordinates(images, (number, source_row, source_column), order=1)
+    return moved
+
+
+def _to_pixels(images: Floats) -> Pixels:
+    """Round images in [0, 1] to 0..255; what lies outside is clipped."""
+    return np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)
 
 
 def to_input(images: NDArray[np.uint8]) -> Tensor:
@@ -87,13 +159,13 @@ def _reproducible(seed: int) -> Iterator[None]:
 
 def main() -> None:
     folder = Path(digits.__file__).parent
-    images, labels = digits.load()
-    first, second = digits.halves(labels, SEED)
+    images, labels = load()
+    first, second = halves(labels, SEED)
     weights = train(images[first], labels[first], SEED)
     save_file(weights, folder / "digits.safetensors")
     network = digits.digits_cnn().requires_grad_(False)
     network.load_state_dict(weights)
-    scans, truth = digits.field_pool(images[second], labels[second], EXAMPLE_SIZE, SEED)
+    scans, truth = field_pool(images[second], labels[second], EXAMPLE_SIZE, SEED)
     hidden = network.hidden(network.features(to_input(scans)))  # (N, 64)
     confidence, prediction = network.head(hidden).softmax(1).max(1)  # (N,)
     np.savez_compressed(
@@ -102,6 +174,7 @@ def main() -> None:
         confidence=confidence.numpy(),
         prediction=prediction.numpy().astype(np.uint8),
         truth=truth.astype(np.uint8),
+        scans=scans,
     )
 
 

@@ -4,7 +4,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from opacc_ray.extensions.evidence.evidence_pack import PackVerification, pack, verify_pack, zipped
+from opacc_ray.extensions.evidence.evidence import pack, zipped
+from opacc_ray.extensions.evidence.verify import PackVerification, verify_pack
 from opacc_ray.runs.run import Run
 
 

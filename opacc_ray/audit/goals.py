@@ -449,14 +449,6 @@ def _refuse_ratio(target: Target) -> None:
         )
 
 
-def width_course(run: Run, *, level: float = 0.95) -> WidthCourse:
-    """Return half-widths of the accuracy by numbers of labels: after the rounds so far, and forecasts."""
-    if rounds := _complete_rounds(run):
-        return _course_by_labels(run, rounds, level, ACCURACY_OF_POOL)
-    with _open_view(run) as view:
-        return _course_by_forecast(AccuracyForecast(view, history=read_history(run, keep=False)), level)
-
-
 # -- before any label ----------------------------------------------------------------------------------------
 
 

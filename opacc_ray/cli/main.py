@@ -280,7 +280,7 @@ def label(
     Of an OUTPUT, all runs that wait for labels are served, with an inbox and the team.
     """
     from opacc_ray.labels.web_app import holds_runs, serve
-    from opacc_ray.report import label_answers
+    from opacc_ray.report import answers
     from opacc_ray.runs.run import Run
 
     is_output = holds_runs(uri)
@@ -294,7 +294,7 @@ def label(
         click.echo(f"{name:<10} {address}", err=True)
 
     def on_done(desk: Any) -> None:
-        step = label_answers.after(desk.run).text
+        step = answers.after(desk.run).text
         click.echo(f"done       {desk.name}: all examples are answered; next: {step}", err=True)
 
     run = None if is_output else Run.open(uri)
@@ -310,7 +310,7 @@ def label(
         on_person=on_person,
         on_done=on_done,
     )
-    return cli.Answer(session, label_answers.session(session, run))
+    return cli.Answer(session, answers.session(session, run))
 
 
 @cli.command("import")
@@ -339,7 +339,7 @@ def import_file(
     Files may come in any order, and may hold any part of the labels. Of another run on the same pool, the answers to
     the examples that RUN has selected are taken.
     """
-    from opacc_ray.report import label_answers
+    from opacc_ray.report import answers
     from opacc_ray.report.facts import facts
     from opacc_ray.stored_audit import Audit
 
@@ -356,7 +356,7 @@ def import_file(
         numbers_are_classes=numbers_are_classes or None,
         only_selected=only_selected,
     )
-    return cli.Answer(imported, label_answers.imported(imported, audit.record))
+    return cli.Answer(imported, answers.imported(imported, audit.record))
 
 
 @cli.command("list")
@@ -364,10 +364,10 @@ def import_file(
 @click.option("--id", "example", metavar="ID", help="Show one example only.")
 def list_labels(audit: "Audit", example: str | None) -> cli.Answer:
     """List all answers: who, when, and which ones count."""
-    from opacc_ray.report import label_answers
+    from opacc_ray.report import answers
 
     listed = audit.answers(example)
-    return cli.Answer(listed, label_answers.answers(listed))
+    return cli.Answer(listed, answers.label_list(listed))
 
 
 @cli.command("correct")
@@ -377,11 +377,11 @@ def list_labels(audit: "Audit", example: str | None) -> cli.Answer:
 @click.option("--annotator", metavar="NAME", required=True, help="Annotator of the correction.")
 def correct(audit: "Audit", example: str, label: str, annotator: str) -> cli.Answer:
     """Override an example's label (`?` = can't tell). Earlier answers stay in the log but are ignored."""
-    from opacc_ray.report import label_answers
+    from opacc_ray.report import answers
 
     listed = audit.correct(example, label, annotator=annotator)
-    later = label_answers.carried_to(audit.record, example, "correct", example, label, "--annotator", annotator)
-    return cli.Answer(listed, [*label_answers.answers(listed), *later])
+    later = answers.carried_to(audit.record, example, "correct", example, label, "--annotator", annotator)
+    return cli.Answer(listed, [*answers.label_list(listed), *later])
 
 
 @cli.command("withdraw")
@@ -389,11 +389,11 @@ def correct(audit: "Audit", example: str, label: str, annotator: str) -> cli.Ans
 @click.argument("what", metavar="ID|FILE")
 def withdraw(audit: "Audit", what: str) -> cli.Answer:
     """Withdraw the labels of a file or an example (kept in the log)."""
-    from opacc_ray.report import label_answers
+    from opacc_ray.report import answers
 
     gone = audit.withdraw(what)
-    later = [] if gone.id is None else label_answers.carried_to(audit.record, gone.id, "withdraw", gone.id)
-    return cli.Answer(gone, [*label_answers.withdrawn(gone), *later])
+    later = [] if gone.id is None else answers.carried_to(audit.record, gone.id, "withdraw", gone.id)
+    return cli.Answer(gone, [*answers.withdrawn(gone), *later])
 
 
 @cli.command("export")

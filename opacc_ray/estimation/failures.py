@@ -84,18 +84,6 @@ as wide as without assistance.) λ = 0 is the design's own interval.
 
 Designs that already use the confidence for the draw gain little.
 
-**Without any label**, the confidence c (the largest softmax value) gives three guesses of the accuracy, none with an
-interval (:func:`label_free_accuracy`):
-
-    average confidence            mean c
-    difference of confidences     accuracy of the reference + mean c - mean c of the reference
-    average thresholded           share of the pool with c >= t; as many of the reference are below t as fail
-
-Sources: D. Guillory, V. Shankar, S. Ebrahimi, T. Darrell, L. Schmidt, "Predicting with Confidence on Unseen
-Distributions", ICCV 2021; S. Garg, S. Balakrishnan, Z. C. Lipton, B. Neyshabur, H. Sedghi, "Leveraging Unlabeled Data
-to Predict Out-of-Distribution Performance", ICLR 2022. The last two need a labelled reference, such as the model's test
-set. All assume that the confidence is as reliable on the pool as on the reference; only labels can test that.
-
 Legend: N pool, n labels, N_t examples left by earlier rounds, w_t weight of a round, P_tj share of a stratum, f = 1 -
 outcome, p predicted failure, π inclusion probability, a effect of a label; w_k weight of a label, w the largest, v
 estimated variance of D.
@@ -528,21 +516,3 @@ def _false_alarm(rounds: Rounds, predicted: PredictedOutcomes) -> float:
     seen = float((weight * q).max()) * rounds.largest_weight / float(weight.max())
     lacking = predicted.mean - float(rounds.mean(q))
     return min(max(seen, lacking), rounds.largest_weight * predicted.largest)
-
-
-def label_free_accuracy(
-    confidence: Array, reference: Array | None = None, outcome: Array | None = None
-) -> dict[str, float]:
-    """Return guesses of the accuracy by name, from the confidence (N,) alone.
-
-    With ``reference`` and ``outcome``, the confidences and outcomes (k,) of labelled examples, there are three guesses;
-    without, the first.
-    """
-    found = {"average confidence": float(np.mean(confidence))}
-    if reference is not None and outcome is not None:
-        failures = round(float(len(outcome) - np.sum(outcome)))
-        threshold = np.sort(reference)[failures] if failures < len(reference) else np.inf
-        moved = float(np.mean(outcome) + np.mean(confidence) - np.mean(reference))
-        found["difference of confidences"] = moved
-        found["average thresholded confidence"] = float(np.mean(confidence >= threshold))
-    return found

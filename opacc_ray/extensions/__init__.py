@@ -1,7 +1,8 @@
 """What stands beside the core: one folder per extension, and the names by which the core finds what they offer.
 
-The core imports no extension. It looks a name up in a :class:`opacc_ray.registry.Registry` when it needs it, so an
-extension costs nothing until then. Packages of other authors register the same way, by entry points of the groups
+Commands of a folder may be in its ``__init__``. The core imports no extension: it looks a name up in a
+:class:`opacc_ray.registry.Registry` when it needs it, so an extension costs nothing until then. Packages of other
+authors register the same way, by entry points of the groups
 ``opacc.methods``, ``opacc.designs``, ``opacc.formats``, ``opacc.stores``, ``opacc.label_formats``, ``opacc.entries``,
 ``opacc.exporters``, ``opacc.commands`` and ``opacc.sections``: ``examples/extension`` shows most of them.
 """
@@ -32,13 +33,13 @@ OFFERS: dict[str, dict[str, str]] = {
         "watch": "fleet.commands:watch",
         "characterize": "characterize.commands:characterize",
         "generate": "characterize.commands:generate",
-        "suite": "suites.commands:suite",
-        "regress": "suites.commands:regress",
-        "evidence": "evidence.commands:evidence",
-        "verify": "evidence.commands:verify",
+        "suite": "suites:suite",
+        "regress": "suites:regress",
+        "evidence": "evidence:group",
+        "verify": "evidence:verify_command",
         "study": "study.commands:study",
         "drift": "study.commands:drift",
-        "mlflow": "trackers.commands:mlflow",
+        "mlflow": "trackers:mlflow",
         "demo": "demo:demo",
         "export": "lakes.commands:export",
         "runs": "outputs.commands:runs",

@@ -42,7 +42,7 @@ from opacc_ray.labels.label_log import LabelLog, read_log
 from opacc_ray.lake.decode import FORMATS, MAX_PIXELS
 from opacc_ray.lake.examples import Batch, Columns, Example, Plan, Rules, as_decoded, decoded, ids_of, locate
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_in_order, read_rows
-from opacc_ray.lake.store_uris import Store
+from opacc_ray.lake.store_uris import Entry, Store
 from opacc_ray.registry import require
 from opacc_ray.runs.feature_store import unchanged_plan
 from opacc_ray.runs.run import Chosen, Run
@@ -166,6 +166,10 @@ class ExampleFiles:
             found |= {item.id: item.array for item in read}
         return found
 
+    def entries(self, id: str) -> tuple[Entry, ...]:
+        """Return the files of many examples that are read for one; none for an image file."""
+        return () if self._are_images else self._plan.shards[self._shard_of(id)].entries
+
     def _shard_of(self, id: str) -> int:
         return int(np.searchsorted(self._ends, self._row[id], side="right"))
 
@@ -215,8 +219,12 @@ class ExampleFiles:
         return {item.id: render_array(item.array) for item in items if isinstance(item, Example)}
 
 
-def render(content: bytes, *, longest: int | None = None, max_pixels: int = MAX_PIXELS) -> Picture:
+def render(
+    content: bytes, *, longest: int | None = None, max_pixels: int = MAX_PIXELS, lossless: int = SMALL
+) -> Picture:
     """Render an image file as a picture whose longer side has at most ``longest`` pixels; None: no limit.
+
+    Up to ``lossless`` pixels it is kept without loss.
 
     Raises DataError if the bytes do not decode; or, before any pixel is decoded, if there are more than ``max_pixels``.
     """
@@ -233,7 +241,7 @@ def render(content: bytes, *, longest: int | None = None, max_pixels: int = MAX_
                 image.draft("RGB", (longest, longest))  # decodes a JPEG at a fraction of its size
             upright = ImageOps.exif_transpose(image)
             size = size if upright.size == image.size else size[::-1]
-            return _encode(upright, size, longest)
+            return _encode(upright, size, longest, lossless)
     except DataError:
         raise
     except Exception as error:  # Pillow raises many kinds on damaged files
@@ -241,7 +249,7 @@ def render(content: bytes, *, longest: int | None = None, max_pixels: int = MAX_
         raise DataError(f"{len(content)} bytes that do not decode as an image ({reason})") from None
 
 
-def render_array(array: NDArray[Any], *, longest: int | None = None, lossless: int = SMALL) -> Picture:
+def render_array(array: NDArray[Any], *, longest: int | None = None) -> Picture:
     """Render an array as a picture: (H, W), (H, W, 1|2|3|4) or (1|3, H, W); raises DataError for other shapes."""
     require("a picture", "PIL")
     from PIL import Image
@@ -257,7 +265,7 @@ def render_array(array: NDArray[Any], *, longest: int | None = None, lossless: i
             f"an array of shape {array.shape} is no picture: name columns for annotators in manifest.show"
         )
     image = Image.fromarray(pixels if pixels.dtype == np.uint8 else _spread(pixels))
-    return _encode(image, image.size, longest, lossless)
+    return _encode(image, image.size, longest, SMALL)
 
 
 def thumbnail(picture: Picture) -> Picture:
@@ -269,7 +277,7 @@ def thumbnail(picture: Picture) -> Picture:
     return small._replace(width=picture.width, height=picture.height)
 
 
-def _encode(image: Any, size: tuple[int, int], longest: int | None, lossless: int = SMALL) -> Picture:
+def _encode(image: Any, size: tuple[int, int], longest: int | None, lossless: int) -> Picture:
     plain = _plain(image)
     if longest and max(plain.size) > longest:
         plain.thumbnail((longest, longest), reducing_gap=2.0)

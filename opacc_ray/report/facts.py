@@ -233,12 +233,28 @@ def changed_texts(objects: documents.ChangedObjects) -> list[str]:
     return [f"{counted(count, *names)} {what}" for count, what in counts if count]
 
 
+def seconds(number: float) -> str:
+    """Format a number of seconds."""
+    if number < 120:
+        return f"{number:.0f} s"
+    return f"{number / 60:.0f} min" if number < 7200 else f"{number / 3600:.1f} hours"
+
+
 def duration(days: float) -> str:
     """Format a number of days."""
     if days < 1:
         hours = int(24 * days)
         return "less than an hour" if hours < 1 else counted(hours, "hour")
     return counted(int(days), "day")
+
+
+def size(num: int) -> str:
+    """Format a number of bytes with at most four digits."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if num < 10_000:
+            return f"{num:.0f} {unit}"
+        num = round(num / 1000)
+    return f"{num} TB"
 
 
 def minute(time: str) -> str:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from opacc_ray import svg
-from opacc_ray.audit.goals import WidthCourse
 from opacc_ray.errors import counted
 from opacc_ray.estimation.intervals import Value, clipped
 from opacc_ray.metrics.metric import ACCURACY
@@ -63,8 +62,6 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
         made["intervals"] = partial(intervals, report)
     if len(report.course) > 1:
         made["course"] = partial(course, report)
-    if report.widths is not None:
-        made["widths"] = partial(widths, report.widths)
     if report.reliability is not None and len(report.reliability.bins) > 1:
         made["reliability"] = partial(reliability, report)
     if report.values:
@@ -205,19 +202,6 @@ def axes(
     return Axes(x, y, parts)
 
 
-def label_axes(width: float, most: int, marks: Sequence[float], labels: Sequence[str], name: str) -> Axes:
-    """Return axes over numbers of labels, from 0 to at least ``most``."""
-    along = svg.ticks(0, most, 7 if width == svg.WIDE else 5)
-    return axes(
-        (width, LINE_HEIGHT),
-        (along[0], along[-1]),
-        [(mark, facts.thousands(mark)) for mark in along],
-        marks,
-        labels,
-        name,
-    )
-
-
 def trend(points: Sequence[tuple[float, Value]], y: svg.Scale, size: float) -> list[Markup]:
     """Draw numbers from left to right: a line through them, and an interval and a dot for each."""
     known = [(across, y(clipped(own)), own) for across, own in points]
@@ -233,7 +217,9 @@ def course(report: RunReport, width: float) -> Markup:
     points, measure = report.course, report.measure
     known = [v for p in points for v in (p.low, p.high, p.anytime_low, p.anytime_high) if v is not None]
     marks = enclosing_ticks(known, 6)
-    x, y, parts = label_axes(width, points[-1].labels, marks, tick_labels(marks, measure), "labels used")
+    size, along = (width, LINE_HEIGHT), svg.ticks(0, points[-1].labels, 7 if width == svg.WIDE else 5)
+    labels = [(mark, facts.thousands(mark)) for mark in along]
+    x, y, parts = axes(size, (along[0], along[-1]), labels, marks, tick_labels(marks, measure), "labels used")
     lows = [(x(p.labels), y(p.anytime_low)) for p in points if p.anytime_low is not None]
     highs = [(x(p.labels), y(p.anytime_high)) for p in points if p.anytime_high is not None]
     if len(lows) > 1:
@@ -246,32 +232,33 @@ def course(report: RunReport, width: float) -> Markup:
         for point in points
     )
     title = "The estimate against the labels used"
-    return svg.figure(svg.name_at("course", width), title, description, (width, LINE_HEIGHT), parts)
+    return svg.figure(svg.name_at("course", width), title, description, size, parts)
 
 
 def reliability(report: RunReport, width: float) -> Markup:
     """Draw accuracy against confidence, bin by bin; on the diagonal the model is calibrated."""
     assert report.reliability is not None
-    bins = [item for item in report.reliability.bins if item.accuracy is not None]
-    least = min([item.confidence for item in bins] + [item.accuracy_low or 0.0 for item in bins])
+    table = next(table for table in report.tables if table.by == facts.CONFIDENCE)
+    bins = [(mean, part) for name, mean in report.reliability.bins.items() if (part := table.slices[name]).n]
+    least = min([mean for mean, _ in bins] + [part.low for _, part in bins])
     marks = svg.ticks(least, 1.0, 6)
     names = "mean confidence of the bin", "accuracy"
     (x, y, parts), size = _square(width, marks, tick_labels(marks, "accuracy"), names, crossed=True)
-    counts, largest = report.reliability.histogram, max(item.pool for item in bins)
+    counts, largest = report.reliability.histogram, max(part.size for _, part in bins)
     for place, count in enumerate(counts):
         left, right = place / len(counts), (place + 1) / len(counts)
         if count and right > marks[0]:
             top = y.start - HISTOGRAM * count / max(counts)
             corners = [(x(left) + 1, y.start), (x(left) + 1, top), (x(right) - 1, top), (x(right) - 1, y.start)]
             parts.append(svg.path(corners, "column", closed=True))
-    for item in bins:
-        here = x(item.confidence)
-        parts.append(svg.whisker((here, y(item.accuracy_low or 0)), (here, y(item.accuracy_high or 0)), "bar own", 4))
-        parts.append(svg.dot(here, y(item.accuracy or 0), 3 + 5 * (item.pool / largest) ** 0.5, "mark own"))
+    for mean, part in bins:
+        here = x(mean)
+        parts.append(svg.whisker((here, y(part.low)), (here, y(part.high)), "bar own", 4))
+        parts.append(svg.dot(here, y(part.value), 3 + 5 * (part.size / largest) ** 0.5, "mark own"))
     description = "; ".join(
-        f"confidence {facts.percent(item.confidence)}: accuracy {facts.percent(item.accuracy or 0)}, "
-        f"{facts.ends(item.accuracy_low or 0, item.accuracy_high or 0)}, {labels_text(item.labels)}"
-        for item in bins
+        f"confidence {facts.percent(mean)}: accuracy {facts.percent(part.value)}, "
+        f"{facts.ends(part.low, part.high)}, {labels_text(part.n)}"
+        for mean, part in bins
     )
     return svg.figure(svg.name_at("reliability", width), "Accuracy against confidence", description, size, parts)
 
@@ -308,29 +295,6 @@ def _square(
     return Axes(x, y, parts), size
 
 
-def widths(found: WidthCourse, width: float) -> Markup:
-    """Draw half the width of the interval against labels: dots are rounds, the line is a forecast.
-
-    The dashed line is a simple random sample.
-    """
-    points = found.points
-    marks = svg.ticks(0, max(max(p.half_width, p.srs_half_width) for p in points), 6)
-    digits = svg.decimals([100 * mark for mark in marks])
-    labels = [f"±{100 * mark:.{digits}f}" for mark in marks]
-    x, y, parts = label_axes(width, points[-1].labels, marks, labels, "labels")
-    if len(points) > 1:
-        parts.append(svg.path([(x(p.labels), y(p.srs_half_width)) for p in points], "edge"))
-        parts.append(svg.path([(x(p.labels), y(p.half_width)) for p in points], "trend"))
-    parts += [svg.dot(x(p.labels), y(p.half_width), 5, "mark own") for p in points if p.seen]
-    description = "; ".join(
-        f"{'with' if p.seen else 'forecast with'} {counted(p.labels, 'label')}: {facts.points(p.half_width, 2)}, "
-        f"at random {facts.points(p.srs_half_width, 2)}"
-        for p in points
-    )
-    title = "Half the width of the interval against labels"
-    return svg.figure(svg.name_at("widths", width), title, description, (width, LINE_HEIGHT), parts)
-
-
 # -- classes and slices: one row each, over one axis ----------------------------------------------------------------
 
 
@@ -350,8 +314,11 @@ def part_chart(name: str, title: str, rows: Sequence[Row], measure: str, width: 
 
 def expected_figure(report: RunReport) -> Markup | None:
     """Return the accuracy by predicted class that the confidence predicts; None without a confidence."""
-    classes = report.reliability.classes[:MOST_PARTS] if report.reliability else []
-    rows = [Row(item.name, None, None, None, "own", 1 - item.expected, labels_text(0)) for item in classes]
+    expected = report.reliability.expected if report.reliability else {}
+    rows = [
+        Row(name, None, None, None, "own", accuracy, labels_text(0))
+        for name, accuracy in [*expected.items()][:MOST_PARTS]
+    ]
     title = "Expected accuracy by predicted class"
     return svg.both_widths(partial(part_chart, "expected", title, rows, ACCURACY)) if rows else None
 
@@ -364,9 +331,7 @@ def slice_figure(report: RunReport, table: SliceTable, name: str) -> Markup | No
     ordered = facts.lowest_first(table)
     if report.estimate is None or not any(part.tells for _, part in ordered):
         return None
-    expected = dict[str, float]()
-    if table.by == BY_PREDICTION and report.reliability:
-        expected = {item.name: 1 - item.expected for item in report.reliability.classes}
+    expected = report.reliability.expected if table.by == BY_PREDICTION and report.reliability else {}
     whole, rows = facts.stated_number(report.estimate, table.metric), []
     limit = None if whole is None else clipped(whole)
     for part_name, part in ordered[:MOST_PARTS]:

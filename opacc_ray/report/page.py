@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from markupsafe import Markup
@@ -22,11 +22,10 @@ from opacc_ray.registry import Registry
 from opacc_ray.report import decision, facts
 from opacc_ray.report.facts import Cell, Column, Table
 from opacc_ray.report.figures import MOST_PARTS, expected_figure, figures_of, slice_figure
-from opacc_ray.report.gallery import Picture, Pictures
 from opacc_ray.report.report_documents import Gallery, RunReport
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable
 from opacc_ray.runs.run_documents import HistorySource
-from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
+from opacc_ray.slices import BY_PREDICTION
 from opacc_ray.svg import shortened_to
 
 TEMPLATES = files("opacc_ray.report") / "templates"
@@ -79,26 +78,34 @@ def heat_map(matrix: Mapping[str, Any], label: str) -> Markup:
 
 def template(name: str, folder: Traversable = TEMPLATES) -> Any:
     """Return the template of a file; rendering fails where a value is missing."""
-    return _compiled((folder / name).read_text(encoding="utf-8"))
+    return _compiled((folder / name).read_text(encoding="utf-8"), is_markdown=name.endswith(".md"))
 
 
 @cache
-def _compiled(text: str) -> Any:
+def _compiled(text: str, *, is_markdown: bool) -> Any:
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_unbroken
-    )
+    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
+    if not is_markdown:
+        options["finalize"] = _unbroken
+    environment = Environment(autoescape=True, undefined=StrictUndefined, **options)
     environment.loader = FunctionLoader(_shared)
     environment.filters |= {
         "short": shortened_to,
         "sentence": facts.sentence,
         "stopped": facts.stopped,
         "prose": _prose,
+        "md": lambda text: Markup(escaped(text)),
+        "md_prose": lambda text: Markup(markdown_prose(text)),
+        "md_code": lambda text: Markup(" ".join(text.split()).replace("`", "'")),
     }
-    environment.globals.update(table=html_table, heat_map=heat_map, percent=facts.percent)
+    environment.globals.update(table=_markdown if is_markdown else html_table, heat_map=heat_map, percent=facts.percent)
     environment.globals.update(thousands=facts.thousands, level_text=facts.level_text)
     return environment.from_string(text)
+
+
+def _markdown(table: Table) -> Markup:
+    return Markup("\n".join(markdown_table(table)))
 
 
 def _unbroken(value: Any) -> Any:
@@ -108,11 +115,8 @@ def _unbroken(value: Any) -> Any:
 
 def _prose(text: str) -> Markup:
     """Return a sentence of ours as HTML, with what is between backticks as code."""
-    parts = text.split("`")
-    if len(parts) % 2 == 0:
-        return Markup("{}").format(_unbroken(text))
-    forms = Markup("{}"), Markup("<code>{}</code>")
-    return Markup("").join(forms[place % 2].format(_unbroken(part)) for place, part in enumerate(parts))
+    whole = str(Markup.escape(_unbroken(text)))
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", whole) if text.count("`") % 2 == 0 else whole)
 
 
 def _shared(name: str) -> str:
@@ -126,9 +130,9 @@ def style(*names: str) -> Markup:
     return Markup("\n").join(map(Markup, sheets))
 
 
-MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS, SUMMARY_ROWS, MOST_PAIRS = 40, 12, 12, 20, 12
-"""Rows of tables of classes and slices, classes up to which confusions are a matrix, confusions listed, rows of the
-summary, and pairs by which mistakes are filtered."""
+MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS, MOST_PAIRS = 40, 12, 12, 12
+"""Rows of tables of classes and slices, classes up to which confusions are a matrix, confusions listed, and pairs by
+which mistakes are filtered."""
 
 UNKNOWN = "not known"
 
@@ -136,27 +140,31 @@ SECTIONS = Registry("sections")
 """Modules of extensions: ``TITLE``, ``read`` (a run -> its document or None) and ``html`` (that as JSON -> a part)."""
 
 
+class Picture(NamedTuple):
+    """A picture in a page."""
+
+    uri: str  # data:image/png;base64,…
+    width: int  # in pixels, of the whole example
+    height: int
+
+
+Pictures = dict[str, Picture | str]
+"""The picture of each id, or why there is none."""
+
+
 def page(report: RunReport, pictures: Pictures) -> str:
     """Return the HTML of a report."""
-    pairs, tables = pairs_of(report.gallery), part_tables(report)
+    shared, pairs, stated = _shared_by_both(report), pairs_of(report.gallery), report.estimate
     only = Markup(".wall:has(#pair-{0}:checked) li:not(.pair-{0}) {{ display: none; }}")  # once that pair is chosen
     return template("page.html").render(
-        report=report,
-        stated=report.estimate,
+        **shared,
         facts=facts,
-        marks=MARKS,
-        noun=_noun_of(report),
         accuracy=facts.noun(report.measure),
-        previous=previous(report),
-        history=started_from(report.history),
-        claim=_claim(report),
-        if_predicted=_if_predicted(report.estimate) if report.estimate else [],
+        claim=decision.claim(report.reliability, stated) if report.reliability and stated else "",
         figures=figures_of(report),
-        expected=expected_figure(report) if report.estimate is None else None,
-        tables=_tables(report),
+        expected=expected_figure(report) if stated is None else None,
         matrix=_matrix(report),
-        slices=[_part_section(report, table, f"slices-{place}") for place, table in enumerate(tables)],
-        level_together=facts.level_text(tables[0].level_together) if tables else "",
+        level_together=facts.level_text(shared["slices"][0]["level_together"]) if shared["slices"] else "",
         most_parts=MOST_PARTS,
         too_few=f"“{facts.TOO_FEW.capitalize()}” marks fewer than {FEWEST} labels, "
         f"or an interval wider than {200 * WIDEST:g} points.",
@@ -170,6 +178,31 @@ def page(report: RunReport, pictures: Pictures) -> str:
         style=Markup("\n").join([style(), *map(only.format, range(len(pairs)))]),
         sections=[(name, SECTIONS[name].TITLE, SECTIONS[name].html(own)) for name, own in report.sections.items()],
     )
+
+
+def summary(report: RunReport) -> str:
+    """Return the Markdown of a report."""
+    card = model_index(report, report.estimate) if report.estimate else {}
+    yaml_of_card = yaml.safe_dump(card, sort_keys=False, allow_unicode=False, width=10_000).rstrip()
+    text = template("summary.md").render(**_shared_by_both(report), card=Markup(yaml_of_card))
+    return re.sub(r"\n{3,}", "\n\n", text.strip()) + "\n"
+
+
+def _shared_by_both(report: RunReport) -> dict[str, Any]:
+    """Return what page and summary show alike."""
+    stated = report.estimate
+    numbers = stated.metrics.items() if stated else ()
+    return {
+        "report": report,
+        "stated": stated,
+        "marks": MARKS,
+        "noun": _noun_of(report),
+        "previous": previous(report),
+        "history": started_from(report.history),
+        "if_predicted": list(filter(None, (facts.if_predicted_text(name, own) for name, own in numbers))),
+        "tables": _tables(report),
+        "slices": [_part_section(report, table, f"slices-{k}") for k, table in enumerate(part_tables(report))],
+    }
 
 
 def _noun_of(report: RunReport) -> str:
@@ -220,11 +253,6 @@ def part_tables(report: RunReport) -> list[SliceTable]:
     return [*{(table.metric, table.by): table for table in known if table.by != facts.CONFIDENCE}.values()]
 
 
-def _if_predicted(estimate: AccuracyEstimate) -> list[str]:
-    """Return the second statements on metrics of rare classes."""
-    return list(filter(None, (facts.if_predicted_text(name, own) for name, own in estimate.metrics.items())))
-
-
 def _part_section(report: RunReport, table: SliceTable, name: str) -> dict[str, Any]:
     """Return title, figure and rows of a table of slices or classes."""
     rows, more = facts.slice_table(table, report.measure, MOST_ROWS)
@@ -232,6 +260,7 @@ def _part_section(report: RunReport, table: SliceTable, name: str) -> dict[str, 
     return {
         "id": name,
         "title": facts.slices_title(table, report.measure),
+        "level_together": table.level_together,
         "figure": slice_figure(report, table, name),
         "has_whole": report.estimate is not None and facts.stated_number(report.estimate, table.metric) is not None,
         "has_expected": table.by == BY_PREDICTION and report.reliability is not None,
@@ -240,22 +269,6 @@ def _part_section(report: RunReport, table: SliceTable, name: str) -> dict[str, 
         "num": len(table.slices),
         "gist": f"{num} of {len(table.slices)} have enough labels to tell",
     }
-
-
-def _claim(report: RunReport) -> str:
-    """Return how the model's confidence, and what a labelled reference predicts, compare with the accuracy."""
-    reliability, estimate = report.reliability, report.estimate
-    if reliability is None or estimate is None:
-        return ""
-    claim = decision.claim(reliability, estimate)
-    if len(reliability.without_labels) < 2:
-        return claim
-    guesses = ", ".join(f"{facts.percent(value)} ({name})" for name, value in reliability.without_labels.items())
-    return (
-        f"{claim} Without labels of the pool, the confidence and the labelled reference predict {guesses}. Such a "
-        f"prediction has no error bound; the labels give {facts.percent(estimate.low)} to "
-        f"{facts.percent(estimate.high)}."
-    )
 
 
 # -- tables ----------------------------------------------------------------------------------------------
@@ -276,6 +289,7 @@ def _tables(report: RunReport) -> dict[str, Table | None]:
         draws.append((str(item.round), item.method, str(item.seed), parameters))
     excluded = [(shortened_to(item.id, 100), item.reason) for item in report.excluded]
     return {
+        "intervals": facts.interval_table(estimate) if estimate else None,
         "metrics": facts.metric_table(estimate) if estimate else None,
         "judges": facts.judge_table(estimate.judges) if estimate and estimate.judges else None,
         "confusions": Table(columns, rows) if rows else None,
@@ -352,70 +366,6 @@ def origin_of(report: RunReport) -> list[tuple[str, str]]:
         ("Versions", ", ".join(f"{name} {version}" for name, version in header.versions.items()) or UNKNOWN),
     ]
     return [(name, text) for name, text in rows if text]
-
-
-# -- summary ---------------------------------------------------------------------------------------------
-
-
-def summary(report: RunReport) -> str:
-    """Return the Markdown of a report."""
-    estimate = report.estimate
-    lines = [f"## {escaped(report.name)}: operational {escaped(_noun_of(report))}", "", *_decision(report)]
-    lines += _result(report, estimate) if estimate else []
-    known = started_from(report.history)
-    lines += ["", escaped(known)] if known else []
-    run = " ".join(report.run.split()).replace("`", "'")
-    model = f"weights `{report.header.model.sha256 or UNKNOWN}`, code `{report.header.code_digest or 'none'}`"
-    lines += ["", f"Run `{run}`, {model}, made with opacc_ray {escaped(report.made_with)}."]
-    lines += ["", f"Attempts: {report.attempts}."] if report.attempts else []
-    if estimate:
-        card = yaml.safe_dump(model_index(report, estimate), sort_keys=False, allow_unicode=False, width=10_000)
-        lines += ["", *_folded("For a model card", ["```yaml", card.rstrip(), "```", "", *_decision(report)])]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
-
-
-def _decision(report: RunReport) -> list[str]:
-    """Return verdict, result, checks, next step and findings, as the page shows them first."""
-    verdict = report.verdict
-    lines = [f"**{escaped(verdict.heading)}.** {escaped(verdict.detail)}", ""] if verdict else []
-    lines += [f"**{escaped(report.answer)}**", ""]
-    lines += [escaped(previous(report)), ""] if report.previous else []
-    notes = report.estimate.notes if report.estimate else []
-    lines += [f"> {escaped(facts.sentence(text))}\n" for text in notes]
-    lines += [f"> **Warning:** {escaped(facts.sentence(text))}\n" for text in report.warnings]
-    lines += [f"- {MARKS[item.state][0]} **{item.name}**: {markdown_prose(item.text)}" for item in report.checks]
-    if report.next:
-        command = " ".join(report.next.command.split()).replace("`", "'")
-        lines += ["", f"Next: {markdown_prose(report.next.why)} `{command}`"]
-    if report.findings:
-        lines += ["", "Where it fails:", ""]
-        lines += [f"{place}. {escaped(item.text)}" for place, item in enumerate(report.findings, start=1)]
-    elif report.no_findings:
-        lines += ["", escaped(report.no_findings)]
-    return [*lines, ""]
-
-
-def _result(report: RunReport, estimate: AccuracyEstimate) -> list[str]:
-    lines = [*markdown_table(facts.interval_table(estimate)), ""]
-    lines += [report.worth, ""] if report.worth else []
-    metrics = facts.metric_table(estimate)
-    if metrics:
-        lines += [*markdown_table(metrics), "", *(f"{escaped(text)}\n" for text in _if_predicted(estimate))]
-    lines += [*markdown_table(facts.judge_table(estimate.judges)), ""] if estimate.judges else []
-    for table in part_tables(report):
-        rows, more = facts.slice_table(table, report.measure, SUMMARY_ROWS)
-        what = "classes" if table.by in (BY_PREDICTION, BY_TRUTH) else "slices"
-        lines += _rows(facts.slices_title(table, report.measure), rows, more, what)
-    return lines
-
-
-def _rows(title: str, table: Table, more: int, what: str) -> list[str]:
-    others = [f"{more} more {what}: see report.json.", ""] if more else []
-    return [*_folded(title, [*markdown_table(table), "", *others]), ""]
-
-
-def _folded(title: str, lines: list[str]) -> list[str]:
-    return [f"<details><summary>{escaped(title)}</summary>", "", *lines, "", "</details>"]
 
 
 def model_index(report: RunReport, stated: AccuracyEstimate) -> dict[str, object]:

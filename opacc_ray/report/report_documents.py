@@ -4,7 +4,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.goals import WidthCourse
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, SliceTable
@@ -24,40 +23,14 @@ class CoursePoint(Part):
     anytime_high: float | None = Field(description="upper end of the anytime-valid interval; null: not yet known")
 
 
-class ConfidenceBin(Part):
-    """Examples of the pool with a confidence in [low, high); the last bin includes its upper end."""
-
-    low: float = Field(ge=0, le=1, description="lower end of the bin")
-    high: float = Field(ge=0, le=1, description="upper end of the bin")
-    pool: int = Field(ge=0, description="number of examples of the pool in the bin")
-    confidence: float = Field(ge=0, le=1, description="mean confidence of these examples")
-    labels: int = Field(ge=0, description="number of labels in the bin")
-    accuracy: float | None = Field(description="estimated accuracy in the bin; null: no label")
-    accuracy_low: float | None = Field(description="lower end of the interval")
-    accuracy_high: float | None = Field(description="upper end of the interval")
-
-
-class ClassFailures(Part):
-    """Failures among the examples of a predicted class: expected from the confidence, and estimated from labels."""
-
-    name: str = Field(description="predicted class")
-    pool: int = Field(ge=0, description="number of examples of the pool with this prediction")
-    expected: float = Field(ge=0, le=1, description="mean of 1 - confidence over these examples")
-    labels: int = Field(ge=0, description="number of labels of these examples")
-    found: float | None = Field(description="estimated share of failures; null: no label")
-    found_low: float | None = Field(description="lower end of the interval")
-    found_high: float | None = Field(description="upper end of the interval")
-
-
 class Reliability(Part):
-    """Confidence of the model, compared with the labels."""
+    """Confidence of the model over the pool."""
 
     mean_confidence: float = Field(ge=0, le=1, description="mean confidence over the pool")
-    without_labels: dict[str, float] = Field(
-        default={}, description="accuracy predicted from confidences without labels, by method; not an estimate"
+    bins: dict[str, float] = Field(description="mean confidence in each bin of the table by confidence")
+    expected: dict[str, float] = Field(
+        description="accuracy by predicted class that the confidence predicts, by falling number of expected failures"
     )
-    bins: list[ConfidenceBin] = Field(description="bins of confidence with about equally many labels")
-    classes: list[ClassFailures] = Field(description="predicted classes, by falling number of expected failures")
     histogram: list[int] = Field(default=[], description="examples of the pool in 20 equal bins of the confidence")
 
 
@@ -196,7 +169,6 @@ class RunReport(Conclusion, Document):
     name: str = Field(description="name of the audit")
     measure: str = Field(description="measure that is estimated: accuracy, or the score of a regression")
     worth: str | None = Field(description="gain over a simple random sample, in one sentence")
-    waits_for: str | None = Field(description="what the run waits for; null: nothing")
     previous: PreviousAudit | None = Field(
         default=None, description="the last earlier audit of this name and population; null: none with an estimate"
     )
@@ -216,9 +188,6 @@ class RunReport(Conclusion, Document):
         description="cells of the confusion matrix that have labels, by falling share; null: a regression"
     )
     course: list[CoursePoint] = Field(description="estimate after each round")
-    widths: WidthCourse | None = Field(
-        default=None, description="half-widths of the interval by number of labels, so far and forecast"
-    )
     reliability: Reliability | None = Field(
         description="confidence compared with accuracy; null: no confidence, or the result is no share of right answers"
     )

@@ -1,37 +1,39 @@
-"""Make the report of a run: gather its numbers, then write page, document and summary."""
+"""Make the report of a run: gather its numbers and pictures, then write page, document and summary.
 
+An object that changed since the pool was listed, or is gone, is not shown: its picture would be of another example.
+Pixels are encoded anew, so nothing else reaches the page.
+"""
+
+import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit import accuracy, sanity
 from opacc_ray.audit.accuracy import lead_of, measure_accuracy, measure_run, open_for_estimates
-from opacc_ray.audit.goals import width_course
-from opacc_ray.audit.prior_knowledge import read_history, read_record
+from opacc_ray.audit.prior_knowledge import read_record
 from opacc_ray.designs.simple_random import Purposive
-from opacc_ray.errors import DataError, OpaccError, counted
-from opacc_ray.estimation.failures import label_free_accuracy
+from opacc_ray.errors import DataError, OpaccError, StorageError
 from opacc_ray.estimation.sequential import confidence_sequence
 from opacc_ray.labels.formats import NUMBER
 from opacc_ray.labels.label_log import label_rules
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, weights_of
-from opacc_ray.labels.shown_examples import Shown, read_shown
-from opacc_ray.lake.store import write_files
+from opacc_ray.labels.shown_examples import ExampleFiles, Shown, may_have_pictures, read_shown, render
+from opacc_ray.lake.store import Entry, in_order, write_files
 from opacc_ray.metrics.metric import ACCURACY, Metric
 from opacc_ray.report import decision, facts
 from opacc_ray.report import report_documents as documents
-from opacc_ray.report.gallery import Pictures, pictures_of
-from opacc_ray.report.page import SECTIONS, page, summary
-from opacc_ray.report.report_documents import RunReport, WrittenReport
+from opacc_ray.report.page import SECTIONS, Picture, Pictures, page, summary
+from opacc_ray.report.report_documents import Gallery, Misprediction, RunReport, WrittenReport
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares, SliceEstimate, SliceTable
-from opacc_ray.runs.run import Run, versions
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares, SliceTable
+from opacc_ray.runs.run import Chosen, Run, versions
 from opacc_ray.runs.series import attempts_of
 from opacc_ray.samplers import find_method
 from opacc_ray.selection import Selection
@@ -59,116 +61,49 @@ def read_predictions(run: Run) -> PoolPredictions | None:
 
 
 def tables_of(
-    run: Run,
-    rounds: Sequence[LabelledRound],
-    known: Sequence[LabelledRound],
-    predictions: PoolPredictions | None,
-    level: float,
-) -> tuple[list[SliceTable], NDArray[np.float64]]:
-    """Return the accuracy by predicted class, by true class and by bins of confidence, and the edges of the bins."""
-    slicings, by, edges = {}, [BY_PREDICTION, BY_TRUTH], np.array([0.0, 1.0])
-    if predictions:
-        labelled = np.concatenate([item.known.index for item in known])
-        edges = _edges(predictions.confidence[labelled], predictions.confidence)
-        slicings[facts.CONFIDENCE] = Slicing(_bin_names(edges), _codes(predictions.confidence, edges))
-        by.append(facts.CONFIDENCE)
+    run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], bins: Slicing | None, level: float
+) -> list[SliceTable]:
+    """Return the accuracy by predicted class, by true class and by bins of confidence."""
+    slicings = {} if bins is None else {facts.CONFIDENCE: bins}
     with open_for_estimates(run, [item.known for item in known]) as view:
         numbers = measure_run(run, rounds, known, view, slicings)
-        return [numbers.table(Metric(ACCURACY), name, level) for name in by], edges
+        return [numbers.table(Metric(ACCURACY), name, level) for name in (BY_PREDICTION, BY_TRUTH, *slicings)]
 
 
-def reliability_of(
-    run: Run, predictions: PoolPredictions, tables: Sequence[SliceTable], edges: NDArray[np.float64]
-) -> documents.Reliability:
-    """Compare the model's confidence with the labels; without labels, return the confidence alone."""
-    known = {table.by: table for table in tables}
-    confidence = predictions.confidence
+def reliability_of(run: Run, predictions: PoolPredictions, bins: Slicing | None) -> documents.Reliability:
+    """Return what the model's confidence says of the pool, of each bin and of each predicted class."""
+    confidence, prediction = predictions
+    failures, pool = np.bincount(prediction, weights=1 - confidence), np.bincount(prediction)
+    by_failures = sorted(np.flatnonzero(pool).tolist(), key=lambda c: (-failures[c], c))
+    means = dict[str, float]()
+    if bins is not None:
+        total = np.bincount(bins.codes, weights=confidence, minlength=len(bins.names))
+        num = np.bincount(bins.codes, minlength=len(bins.names))
+        means = {name: min(total[b] / num[b], 1.0) for b, name in enumerate(bins.names) if num[b]}
     return documents.Reliability(
         mean_confidence=float(confidence.mean()),
-        without_labels=label_free_accuracy(confidence, *_of_reference(run)),
-        bins=_bins(confidence, edges, known[facts.CONFIDENCE]) if known else [],
-        classes=_classes(run, predictions, known[BY_PREDICTION].slices if known else {}),
+        bins=means,
+        expected={run.spec.model.name_of(c): float(np.clip(1 - failures[c] / pool[c], 0, 1)) for c in by_failures},
         histogram=np.histogram(confidence, bins=20, range=(0, 1))[0].tolist(),
     )
 
 
-def _of_reference(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[()]:
-    """Return confidence and outcome (k,) of the labelled reference that the run started from, if any."""
-    kept = read_record(run)
-    if kept is None or not kept.sources or kept.sources[0].kind != "reference":
-        return ()
-    pool, failure = read_history(run, keep=False).failures()[0]
-    return () if pool.confidence is None else (np.clip(pool.confidence.astype(np.float64), 0, 1), 1 - failure)
+def bins_of(confidence: NDArray[np.float64], known: Sequence[LabelledRound]) -> Slicing:
+    """Return bins from the least to the largest confidence of the pool, as percentages with enough decimals to differ.
 
-
-def _bins(
-    confidence: NDArray[np.float64], edges: NDArray[np.float64], table: SliceTable
-) -> list[documents.ConfidenceBin]:
-    codes = _codes(confidence, edges)
-    total = np.bincount(codes, weights=confidence, minlength=len(edges) - 1).tolist()
-    return [
-        documents.ConfidenceBin(
-            low=low,
-            high=high,
-            pool=part.size,
-            confidence=min(mass / part.size, 1.0),
-            labels=part.n,
-            accuracy=part.value if part.n else None,
-            accuracy_low=part.low if part.n else None,
-            accuracy_high=part.high if part.n else None,
-        )
-        for (low, high), mass, part in zip(pairwise(edges.tolist()), total, table.slices.values(), strict=True)
-        if part.size
-    ]
-
-
-def _codes(confidence: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int32]:
-    """Return the bin of each example, (N,)."""
-    return np.searchsorted(edges[1:-1], confidence, side="right").astype(np.int32)
-
-
-def _bin_names(edges: NDArray[np.float64]) -> tuple[str, ...]:
-    """Return the bins as percentages, with enough decimals to differ."""
+    Their edges are quantiles of the labelled examples, whatever their labels are: every bin has about as many labels.
+    """
+    labelled = confidence[np.concatenate([item.known.index for item in known])]
+    num = int(np.clip(len(labelled) // LABELS_PER_BIN, 1, MOST_BINS))
+    inner = np.unique(np.quantile(labelled, np.arange(1, num) / num))
+    least, largest = confidence.min(), confidence.max()
+    edges = np.concatenate([[least], inner[(inner > least) & (inner < largest)], [largest]])
     names: tuple[str, ...] = ()
     for digits in range(7):
         names = tuple(f"{facts.ends(low, high, digits=digits)} %" for low, high in pairwise(edges.tolist()))
         if len(set(names)) == len(names):
             break
-    return names
-
-
-def _edges(labelled: NDArray[np.float64], confidence: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the edges (bins + 1,) of the bins, from the least to the largest confidence of the pool.
-
-    They are quantiles of the labelled examples, whatever their labels are: every bin has about as many labels.
-    """
-    num = int(np.clip(len(labelled) // LABELS_PER_BIN, 1, MOST_BINS))
-    inner = np.unique(np.quantile(labelled, np.arange(1, num) / num))
-    least, largest = confidence.min(), confidence.max()
-    return np.concatenate([[least], inner[(inner > least) & (inner < largest)], [largest]])
-
-
-def _classes(
-    run: Run, predictions: PoolPredictions, by_prediction: Mapping[str, SliceEstimate]
-) -> list[documents.ClassFailures]:
-    pool = np.bincount(predictions.prediction)
-    doubt = np.bincount(predictions.prediction, weights=1 - predictions.confidence)
-    found = []
-    for c in sorted(np.flatnonzero(pool).tolist(), key=lambda c: (-doubt[c], c)):
-        name = run.spec.model.name_of(c)
-        own = part if (part := by_prediction.get(name)) and part.n else None
-        found.append(
-            documents.ClassFailures(
-                name=name,
-                pool=int(pool[c]),
-                expected=float(np.clip(doubt[c] / pool[c], 0, 1)),
-                labels=own.n if own else 0,
-                found=1 - own.value if own else None,
-                found_low=1 - own.high if own else None,
-                found_high=1 - own.low if own else None,
-            )
-        )
-    return found
+    return Slicing(names, np.searchsorted(edges[1:-1], confidence, side="right").astype(np.int32))
 
 
 PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
@@ -178,9 +113,6 @@ LISTED = 20
 
 SHOWN_VALUES = 1000
 """Most labels of a regression that a figure shows."""
-
-SHOWN = 40
-"""Most mispredicted examples of a page."""
 
 
 def gather(
@@ -213,10 +145,9 @@ def gather(
     stated = _stated(run, least, level, keep=keep) if known else None
     predictions = read_predictions(run)
     is_forecast = facts.is_share(rounds[0].measure)  # whether the confidence is one of what the labels measure
-    tables, edges = list[SliceTable](), np.empty(0)
-    if known and run.spec.model.task == "classification":
-        tables, edges = tables_of(run, rounds, known, predictions, level)
-    gallery, pictures = _gallery(run, known, predictions) if known else (None, {})
+    has_classes = known and run.spec.model.task == "classification"
+    bins = bins_of(predictions.confidence, known) if has_classes and predictions else None
+    gallery, pictures = gallery_of(run, known, predictions and predictions.confidence) if known else (None, {})
     kept = read_record(run)
     report = RunReport(
         run=run.uri,
@@ -225,7 +156,6 @@ def gather(
         state="without labels" if not known else "partial" if missing else "complete",
         answer=decision.answer(stated, index.num_examples, rounds),
         worth=decision.worth(stated) if stated else None,
-        waits_for=counted(missing, "label") if missing else None,
         warnings=stated.warnings if stated else sanity.warnings_of(run, ()),
         pool_size=index.num_examples,
         rounds=[item.counts() for item in rounds],
@@ -234,9 +164,8 @@ def gather(
         estimate=stated.model_copy(update={"confusion": None}) if stated else None,
         confusion=_cells(stated.confusion) if stated and stated.confusion else None,
         course=course_of(run, known, level),
-        widths=width_course(run, level=level),
-        tables=tables,
-        reliability=reliability_of(run, predictions, tables, edges) if predictions and is_forecast else None,
+        tables=tables_of(run, rounds, known, bins, level) if has_classes else [],
+        reliability=reliability_of(run, predictions, bins) if predictions and is_forecast else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=gallery,
         excluded=[documents.ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
@@ -312,53 +241,6 @@ def _cells(confusion: ConfusionShares) -> list[documents.ConfusionCell]:
     return sorted(cells, key=lambda cell: (-cell.share, cell.true, cell.predicted))
 
 
-def _gallery(
-    run: Run, known: Sequence[LabelledRound], predictions: PoolPredictions | None
-) -> tuple[documents.Gallery, Pictures]:
-    """Return the mispredicted examples with their rows, or the reason where there is no picture; and the pictures."""
-    wrong = mispredictions(known, predictions)
-    pictures, rows = pictures_of(run, wrong.examples), dict[str, Shown]()
-    rounds = {item.round for item in wrong.examples}
-    with suppress(OpaccError):  # the pool cannot be read any more
-        rows = read_shown(run, map(run.read_chosen, sorted(rounds)), label_rules(run).show)
-    notes = {id: found for id, found in pictures.items() if isinstance(found, str)}
-    examples = [
-        item.model_copy(update={"not_shown": notes.get(item.id), "shown": dict(rows.get(item.id, {}))})
-        for item in wrong.examples
-    ]
-    return wrong.model_copy(update={"examples": examples}), pictures
-
-
-def mispredictions(known: Sequence[LabelledRound], predictions: PoolPredictions | None) -> documents.Gallery:
-    """Return the mispredicted examples, each once: highest confidence or lowest score first.
-
-    An example is mispredicted if its outcome is below 1; in a regression, if its score is below one half.
-    """
-    is_score, weight_of = known[0].measure != "accuracy", weights_of(known)
-    found: dict[str, documents.Misprediction] = {}
-    for item in known:
-        confidence = predictions.confidence[item.known.index].tolist() if predictions else [None] * len(item.outcome)
-        rows = zip(item.known.ids, item.predicted, item.truth, confidence, item.outcome.tolist(), strict=True)
-        for id, predicted, truth, confidence_of, outcome in rows:
-            if id not in found and outcome < (0.5 if is_score else 1):
-                if is_score:  # numbers with six digits, grades as they are
-                    texts = predicted, truth
-                    predicted, truth = (f"{float(text):.6g}" if NUMBER.fullmatch(text) else text for text in texts)
-                found[id] = documents.Misprediction(
-                    id=id,
-                    round=item.number,
-                    prediction=predicted,
-                    label=truth,
-                    confidence=confidence_of,
-                    outcome=outcome,
-                    weight=weight_of.get(id),
-                    not_shown=None,
-                )
-    ordered = sorted(found.values(), key=lambda item: (item.outcome, -(item.confidence or 0.0), item.id))
-    order = "lowest scores" if is_score else "highest confidence" if predictions else "by id"
-    return documents.Gallery(total=len(ordered), order=order, examples=ordered[:SHOWN])
-
-
 def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[documents.CoursePoint]:
     """Return the estimate from the labels of the first round, of the first two, and so on.
 
@@ -381,6 +263,105 @@ def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[do
             )
         )
     return points
+
+
+# -- mispredicted examples ----------------------------------------------------------------------------------------
+
+SHOWN = 40
+"""Most mispredicted examples of a page."""
+
+LONGEST, LOSSLESS = 192, 64
+"""Most pixels of a picture's longer side, and pixels of it up to which a picture is kept without loss."""
+
+MOST_BYTES = 1 << 30
+"""Most bytes of files with many examples that are read for all pictures of a page."""
+
+STATES = {"changed": "its object changed since extraction", "lost": "its object is gone"}
+
+
+def gallery_of(
+    run: Run, known: Sequence[LabelledRound], confidence: NDArray[np.float64] | None
+) -> tuple[Gallery, Pictures]:
+    """Return the mispredicted examples with their rows, and their pictures; ``confidence`` is that of the pool, (N,).
+
+    Each is there once, highest confidence or lowest score first. An example is mispredicted if its outcome is below 1;
+    in a regression, if its score is below one half.
+    """
+    is_score, weight_of = known[0].measure != "accuracy", weights_of(known)
+    found = dict[str, Misprediction]()
+    for part in known:
+        sure = [None] * len(part.outcome) if confidence is None else confidence[part.known.index].tolist()
+        for row in zip(part.known.ids, part.predicted, part.truth, sure, part.outcome.tolist(), strict=True):
+            id, outcome = row[0], row[-1]
+            if id not in found and outcome < (0.5 if is_score else 1):
+                found[id] = _misprediction(row, part.number, weight_of.get(id), is_score=is_score)
+    ordered = sorted(found.values(), key=lambda item: (item.outcome, -(item.confidence or 0.0), item.id))
+    first, rows = ordered[:SHOWN], dict[str, Shown]()
+    pictures = pictures_of(run, first)
+    with suppress(OpaccError):  # the pool cannot be read any more
+        rows = read_shown(run, map(run.read_chosen, sorted({item.round for item in first})), label_rules(run).show)
+    notes = {id: picture for id, picture in pictures.items() if isinstance(picture, str)}
+    examples = [
+        item.model_copy(update={"not_shown": notes.get(item.id), "shown": dict(rows.get(item.id, {}))})
+        for item in first
+    ]
+    order = "lowest scores" if is_score else "by id" if confidence is None else "highest confidence"
+    return Gallery(total=len(ordered), order=order, examples=examples), pictures
+
+
+def _misprediction(row: tuple[Any, ...], round: int, weight: float | None, *, is_score: bool) -> Misprediction:
+    """Return an example that the model got wrong; numbers have six digits, grades stay as they are."""
+    id, predicted, truth, confidence, outcome = row
+    if is_score:
+        predicted, truth = (f"{float(text):.6g}" if NUMBER.fullmatch(text) else text for text in (predicted, truth))
+    return Misprediction(
+        id=id,
+        round=round,
+        prediction=predicted,
+        label=truth,
+        confidence=confidence,
+        outcome=outcome,
+        weight=weight,
+        not_shown=None,
+    )
+
+
+def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
+    """Return a picture of each example, or the reason why there is none; each file is read once."""
+    wanted, pool, numbers = {item.id for item in examples}, run.spec.pool, run.rounds()
+    if pool.holds_features and not may_have_pictures(run):
+        return dict.fromkeys(wanted, "the pool holds features, no pictures")
+    rows = [row for number in numbers for row in zip(*run.read_chosen(number), strict=True) if row[0] in wanted]
+    if not rows:
+        return {}
+    chosen, files = Chosen(*map(list, zip(*rows, strict=True))), ExampleFiles(run, numbers)
+    states = {} if pool.holds_features else feature_store.compare_objects(run, [chosen])[1]
+    notes: Pictures = {
+        id: STATES[states[key]] for id, key in zip(chosen.ids, chosen.objects, strict=True) if key in states
+    }
+
+    def draw(id: str) -> Picture | str:
+        try:
+            found = files.picture(id, LONGEST)
+            small = render(found.data, longest=LONGEST, lossless=LOSSLESS)
+        except StorageError:
+            return "its file cannot be read as a picture"
+        except OpaccError as error:
+            return str(error)
+        uri = f"data:{small.kind};base64,{base64.b64encode(small.data).decode()}"
+        return Picture(uri, found.width, found.height)
+
+    read, paid = set[Entry](), list[str]()
+    try:
+        for id in files.in_pool_order(wanted - notes.keys()):
+            read.update(files.entries(id))
+            if sum(entry.size for entry in read) <= MOST_BYTES:
+                paid.append(id)
+            else:
+                notes[id] = f"pictures would take more than {MOST_BYTES >> 20} MiB of the pool"
+    except OpaccError as error:
+        return dict.fromkeys(wanted, f"the pool cannot be read: {error}")
+    return notes | dict(zip(paid, in_order(draw, paid, threads=4), strict=True))
 
 
 # -- files --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from opacc_ray.cli.command import terminal_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.desk import LabelSession
-from opacc_ray.report import label_answers
+from opacc_ray.report import answers
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.runs.run import Run
 from opacc_ray.stored_audit import NeededLabel
@@ -226,7 +226,7 @@ def test_a_run_with_an_open_goal_ends_with_the_command_for_the_next_round(
     for again in (["estimate", run], ["status", run], command):
         assert last_line(*again) == goal
     labelled = LabelSession(run=run, saved=1, done=2, total=2, different=0)  # as `opacc label` ends
-    assert terminal_text(label_answers.session(labelled, Run.open(run))).splitlines()[-1] == goal
+    assert terminal_text(answers.session(labelled, Run.open(run))).splitlines()[-1] == goal
     assert status(Run.open(run)).step == ["next", "--until", "±0.03"]
 
 

@@ -28,9 +28,6 @@ from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report.page import page
-from opacc_ray.report.run_report import gather
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.select import select
 from opacc_ray.spec import parse_spec
@@ -275,20 +272,6 @@ def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
     assert table.num_rows == 50
     labelled = [f"{name},{2 if int(name[:3]) % 4 == 1 else int(name[:3]) % 4}" for name in run.read_selection(1).ids]
     label_actions.import_labels(run, "1.csv", "\n".join(["id,label", *labelled]).encode())
-    reported, pictures = gather(run)
-    confidence = feature_store.read_column(run, "confidence").astype(float)
-    assert reported.reliability is not None
-    assert reported.reliability.without_labels == pytest.approx(
-        {
-            "average confidence": confidence.mean(),
-            "difference of confidences": np.mean(outcome) + confidence.mean() - known.confidence.mean(),
-            "average thresholded confidence": (
-                confidence >= np.sort(known.confidence)[round(50 - outcome.sum())]
-            ).mean(),
-        },
-        abs=1e-6,
-    )
-    assert "(difference of confidences)" in page(reported, pictures)
     other = verbs.start(parse_spec(content | {"name": "other"}, "spec.yaml"))[0]
     store.write("train.csv", b"id,label\n300.png,1\n")
     with pytest.raises(DataError, match=r"has the id '300.png', which is no example of .*train"):

@@ -23,8 +23,7 @@ from opacc_ray.extensions.labelling.labelling_tools import export_to_fiftyone
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.shown_examples import ExampleFiles
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report.gallery import pictures_of
-from opacc_ray.report.run_report import gather
+from opacc_ray.report.run_report import gather, pictures_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 

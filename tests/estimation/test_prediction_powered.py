@@ -19,7 +19,7 @@ from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimation import intervals
 from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.estimation.failures import assisted_estimate, assisted_failures, label_free_accuracy, tuned_strength
+from opacc_ray.estimation.failures import assisted_estimate, assisted_failures, tuned_strength
 from opacc_ray.estimation.sample import Rounds, join
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
@@ -259,23 +259,3 @@ def test_refuses_neyman_which_assists_itself(pool: Pool, outcome) -> None:
     rounds = draw_rounds(pool, outcome, (40, 40), method=("srs", "neyman"))
     with pytest.raises(SpecError, match="neyman predicts every outcome itself"):
         assisted_estimate(join(*rounds), pool.confidence)
-
-
-def test_guesses_without_labels_by_hand() -> None:
-    confidence, reference = np.array([0.9, 0.5, 0.7, 0.6]), np.array([0.55, 0.95, 0.8, 0.65, 1.0])
-    outcome = np.array([0.0, 1, 1, 0, 1])  # two fail: the threshold is the third lowest, 0.8
-    found = label_free_accuracy(confidence, reference, outcome)
-    assert found == pytest.approx(
-        {
-            "average confidence": 0.675,
-            "difference of confidences": 0.6 + 0.675 - 0.79,
-            "average thresholded confidence": 0.25,
-        }
-    )
-    assert label_free_accuracy(confidence).keys() == {"average confidence"}
-
-
-def test_a_reference_that_never_or_always_fails() -> None:
-    confidence, reference = np.array([0.2, 0.9]), np.array([0.5, 0.8])
-    assert label_free_accuracy(confidence, reference, np.ones(2))["average thresholded confidence"] == 0.5
-    assert label_free_accuracy(confidence, reference, np.zeros(2))["average thresholded confidence"] == 0

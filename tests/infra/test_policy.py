@@ -9,7 +9,6 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
 from extracting_here import extracting_here
 from infra_files import INFRA
 from moto import settings
@@ -135,11 +134,3 @@ def test_what_no_audit_needs_is_denied(act: Any) -> None:
 
     with pytest.raises(StorageError, match="access is denied"):
         act()
-
-
-def test_other_actions_are_denied(account: dict[str, str]) -> None:
-    own = boto3.session.Session()  # the default one may keep the credentials of another test
-    s3: Any = own.client("s3", endpoint_url=account["AWS_ENDPOINT_URL"], region_name=REGION)
-    for act in (s3.delete_bucket, s3.get_bucket_policy):
-        with pytest.raises(ClientError, match="AccessDenied"):
-            act(Bucket="audits")

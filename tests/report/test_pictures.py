@@ -12,10 +12,10 @@ from reported_run import labelled_run, picture
 from opacc_ray.audit import verbs
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report import gallery as report_pictures
-from opacc_ray.report.gallery import LONGEST, Picture, draw
+from opacc_ray.report import run_report
+from opacc_ray.report.page import Picture
 from opacc_ray.report.report_documents import Misprediction
-from opacc_ray.report.run_report import gather
+from opacc_ray.report.run_report import LONGEST, gather
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -81,7 +81,7 @@ def test_rows_that_are_pictures_are_shown(tmp_path: Path) -> None:
 def test_rows_of_a_pool_with_another_file_are_not_shown(tmp_path: Path) -> None:
     run = rows_run(tmp_path)
     np.save(Path(run.spec.pool.uri) / "again.npy", np.zeros((5, 3, 4), np.uint8))
-    assert all("holds other files than when it was listed" in str(item.not_shown) for item in shown(run))
+    assert all("has changed since it was listed" in str(item.not_shown) for item in shown(run))
 
 
 def test_image_files_that_predictions_name_are_shown(tmp_path: Path) -> None:
@@ -103,44 +103,13 @@ def test_image_files_that_predictions_name_are_shown(tmp_path: Path) -> None:
     assert others
 
 
-def test_no_more_is_read_than_a_page_is_worth(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = len(picture(0))
-    monkeypatch.setattr(report_pictures, "MOST_BYTES", 3 * size + size // 2)
-    said = [item.not_shown for item in shown(run)]
-    assert said.count(None) == 3
-    assert all("pictures would take more than" in str(note) for note in said[3:])
+def test_no_more_is_read_than_a_page_is_worth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_report, "MOST_BYTES", 100)
+    assert all("pictures would take more than" in str(item.not_shown) for item in shown(rows_run(tmp_path)))
 
 
-@pytest.mark.parametrize(
-    ("array", "size", "mode"),
-    [
-        (np.zeros((40, 30), np.uint8), (30, 40), "L"),
-        (np.zeros((40, 30, 1), np.uint8), (30, 40), "L"),
-        (np.zeros((40, 30, 3), np.uint8), (30, 40), "RGB"),
-        (np.zeros((40, 30, 4), np.uint8), (30, 40), "RGB"),
-        (np.zeros((3, 40, 30), np.float32), (30, 40), "RGB"),
-        (np.zeros((1, 40, 30), np.float32), (30, 40), "L"),
-        (np.zeros((40, 30), np.uint16), (30, 40), "L"),
-        (np.full((40, 30), np.nan), (30, 40), "L"),
-        (np.zeros((1000, 2000, 3), np.uint8), (LONGEST, LONGEST // 2), "RGB"),
-        (np.zeros((5000, 3), np.uint8), (1, LONGEST), "L"),
-    ],
-)
-def test_arrays_that_are_pictures(array: np.ndarray, size: tuple[int, int], mode: str) -> None:
-    found = draw(array)
-    assert isinstance(found, Picture), found
-    image = Image.open(io.BytesIO(base64.b64decode(found.uri.partition(",")[2])))
-    assert (image.size, image.mode) == (size, mode)
-    assert sorted((found.width, found.height)) == sorted(
-        array.shape[1:] if array.shape[0] in (1, 3) else array.shape[:2]
-    )
-
-
-@pytest.mark.parametrize(
-    "array", [np.zeros(7), np.zeros((0, 4)), np.zeros((2, 3, 4, 5)), np.zeros((8, 8, 2)), np.full((4, 4), "a")]
-)
-def test_arrays_that_are_none(array: np.ndarray) -> None:
-    found = draw(array)
-    assert isinstance(found, str)
-    assert f"an array of shape {array.shape}" in found
-    assert found.endswith("is no picture")
+def test_a_large_picture_is_made_small(tmp_path: Path) -> None:
+    run = labelled_run(tmp_path, 60, form="npy", rows=np.zeros((240, 300, 400, 3), np.uint8))
+    pictures = gather(run)[1].values()
+    assert {(found.width, found.height) for found in pictures if isinstance(found, Picture)} == {(400, 300)}
+    assert all(pixels(found).shape == (144, LONGEST, 3) for found in pictures)

@@ -17,8 +17,7 @@ from opacc_ray.report.facts import (
     parts_name,
     slice_table,
 )
-from opacc_ray.report.gallery import Pictures
-from opacc_ray.report.page import page, summary
+from opacc_ray.report.page import Pictures, page, summary
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import gather
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate

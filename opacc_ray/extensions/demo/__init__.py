@@ -20,8 +20,8 @@ def demo(folder: Path | None, label: bool, no_browser: bool) -> Answer:
 
     browser = not no_browser and sys.stdout.isatty()
     ask = (lambda run: Audit(run).label(annotator="you", browser=browser)) if label else None
-    document, text = run_demo(folder, ask=ask)
+    document, lines = run_demo(folder, ask=ask)
     remember(document.run)
     if browser:
         open_page(document.report)
-    return Answer(document, [text])
+    return Answer(document, lines)

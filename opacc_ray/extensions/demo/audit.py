@@ -4,8 +4,7 @@ A small network was trained on clean digits. In operation, scans are rotated, sh
 the network on them? The demo plays all parts: it writes the network and the scans to a folder, extracts features with
 two Ray actors, chooses 100 scans to label in two rounds, labels them, and
 writes the report. With ``opacc demo --label`` you label ten more scans on the labelling page. The true labels are used
-only for the chosen scans, and at the end to show the true accuracy. Two more runs on the same features, by CES and as a
-simple random sample, are for comparison.
+only for the chosen scans, and at the end to show the true accuracy.
 """
 
 import hashlib
@@ -23,13 +22,13 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.progress import Progress
 from opacc_ray.cluster import local
 from opacc_ray.documents import Document, format_field
-from opacc_ray.estimation.intervals import clipped
+from opacc_ray.errors import counted
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.decode import encode_png
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.registry import require
-from opacc_ray.report.facts import ends, percent
+from opacc_ray.report.facts import Line, facts, in_a_line, percent, stated
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
@@ -38,7 +37,7 @@ from opacc_ray.spec import load_spec
 
 
 class DemoResult(Document):
-    """Estimates of three methods with the same number of labels, and the true accuracy."""
+    """The estimate of the demo, and the true accuracy."""
 
     format: Literal["opacc-demo/1"] = format_field("opacc-demo/1")
     run: str = Field(description="URI of the run")
@@ -50,14 +49,11 @@ class DemoResult(Document):
         default=None, description="labels of the user that are true; null: the user was not asked to label"
     )
     estimate: AccuracyEstimate = Field(description="by neyman, in the rounds of the run")
-    ces: AccuracyEstimate = Field(description="of a run by CES on the same features")
-    srs: AccuracyEstimate = Field(description="of a run by a simple random sample of the same features")
 
 
 log = logging.getLogger(__name__)
 
 SEED = 0
-POOL_SIZE = 3000
 BUDGETS = (40, 60)  # labels of the two rounds
 OWN_LABELS = 10  # scans that the user labels, if asked to
 HOME = "opacc-demo"
@@ -79,7 +75,9 @@ output: "{audits}/"
 """
 
 
-def run_demo(folder: Path | None = None, *, ask: Callable[[Run], object] | None = None) -> tuple[DemoResult, str]:
+def run_demo(
+    folder: Path | None = None, *, ask: Callable[[Run], object] | None = None
+) -> tuple[DemoResult, list[Line]]:
     """Run the demo and leave all its files in ``folder``; return the result for machines, and for people.
 
     Parameters
@@ -99,7 +97,6 @@ def run_demo(folder: Path | None = None, *, ask: Callable[[Run], object] | None 
         run = _audit(home, field, truth)
         agreed = None if ask is None else _ask(run, ask, truth)
         estimate = accuracy.estimate(run, partial=True)
-        ces, srs = (_by(method, run, home, truth) for method in ("ces", "srs"))
         true_accuracy = _true_accuracy(run, truth)
         log.info("writing the report")
         make_report(run, str(home))
@@ -111,10 +108,8 @@ def run_demo(folder: Path | None = None, *, ask: Callable[[Run], object] | None 
         true_accuracy=true_accuracy,
         agreed=agreed,
         estimate=estimate,
-        ces=ces,
-        srs=srs,
     )
-    return result, _table(result)
+    return result, _lines(result)
 
 
 def _free(path: Path) -> Path:
@@ -139,15 +134,13 @@ def _fill(uri: str) -> dict[str, int]:
     """Write the weights of the network and the scans; returns the true label of each scan."""
     from opacc_ray.extensions.demo import digits
 
-    images, labels = digits.load()
-    _, second = digits.halves(labels, SEED)
-    scans, truth = digits.field_pool(images[second], labels[second], POOL_SIZE, SEED)
-    log.info("writing the weights and %d distorted scans", len(scans))
+    log.info("writing the weights and the distorted scans")
+    scans, truth = digits.load_scans()
     field = open_store(uri)
     field.write(WEIGHTS, digits.WEIGHTS.read_bytes())
-    keys = [digits.key(i) for i in range(len(scans))]
+    keys = [f"scan-{i:05d}.png" for i in range(len(scans))]
     field.write_many((f"scans/{key}", encode_png(scan)) for key, scan in zip(keys, scans, strict=True))
-    return {key: int(label) for key, label in zip(keys, truth, strict=True)}
+    return dict(zip(keys, truth.tolist(), strict=True))
 
 
 def _audit(home: Path, field: str, truth: dict[str, int]) -> Run:
@@ -173,35 +166,25 @@ def _label(run: Run, number: int, returned: Path, truth: dict[str, int]) -> None
     label_actions.import_labels(run, returned.name, returned.read_bytes())
 
 
-def _by(method: str, run: Run, home: Path, truth: dict[str, int]) -> AccuracyEstimate:
-    """Return the estimate of a run like this one by another method, with as many labels in one round."""
-    other = verbs.first_round(run.spec.like(method, sum(BUDGETS), None, {}))
-    _label(other, 1, home / f"labels-{method}.csv", truth)
-    return accuracy.estimate(other)
-
-
 def _true_accuracy(run: Run, truth: dict[str, int]) -> float:
     with feature_store.open_view(run, ["prediction"]) as view:
         names = view.identify(np.arange(view.size))
         return float(np.mean(view.column("prediction") == np.array([truth[name] for name in names])))
 
 
-def _table(result: DemoResult) -> str:
+def _lines(result: DemoResult) -> list[Line]:
     own = result.estimate
-    rows = {f"neyman, {len(own.rounds)} rounds": own, "ces †": result.ces, "srs": result.srs}
-    lines = [
-        f"true accuracy on {own.pool_size:,} scans: {percent(result.true_accuracy)}, unknown in practice",
-        f"estimates from {own.n} labels, and {sum(BUDGETS)} of the others",
-        "  method             estimate  95 % interval",
-        *(f"  {name:<17}  {percent(clipped(part)):>8}  {ends(part.low, part.high)}" for name, part in rows.items()),
-        "  † the interval of a simple random sample, because ces has none of its own",
-        f"run     {result.run}",
-        f"report  {result.report}",
-        f"took    {result.seconds:.0f} s",
-    ]
+    value = in_a_line(stated(own), own.level, f"{counted(own.n, 'label')} in {counted(len(own.rounds), 'round')}")
+    agreed = f"{own.rounds[-1].labelled} scans, {result.agreed} of them right"
+    lines = facts(
+        ("you labelled", None if result.agreed is None else agreed),
+        ("accuracy", value),
+        ("the truth", f"{percent(result.true_accuracy)} of {own.pool_size:,} scans, unknown in practice"),
+        ("run", result.run),
+        ("report", result.report),
+        ("took", f"{result.seconds:.0f} s"),
+    )
     if result.agreed is not None:
-        lines.insert(0, f"you labelled {own.rounds[-1].labelled} scans, {result.agreed} of them right")
-    if result.agreed is None:
-        own_round = f"next {result.run} --budget {OWN_LABELS}", f"label {result.run}", f"report {result.run}"
-        lines += ["next, label ten scans yourself, and see what they change:", *(f"  opacc {one}" for one in own_round)]
-    return "\n".join(lines)
+        return [*lines]
+    steps = f"next {result.run} --budget {OWN_LABELS}", f"label {result.run}", f"report {result.run}"
+    return [*lines, "next, label ten scans yourself, and see what they change:", *(f"  opacc {one}" for one in steps)]

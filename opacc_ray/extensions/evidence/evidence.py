@@ -1,15 +1,28 @@
-"""Seal what will be stated before the first label, and sign a run.
+"""Make evidence: seal what will be stated before the first label, sign a run, and pack it into one archive.
 
 A signature is a DSSE envelope (https://github.com/secure-systems-lab/dsse) with an in-toto statement. Its subjects are
 the newest entry of the log, which depends on all before it and on the files that they name; the features; and every
 other file of the run that does not change with later entries. It is itself logged, so the log says who signed what.
+
+An archive has
+
+    pack.json, SHEET.md     what its maker says of it, and where a reader finds what
+    NAME/…                  the run's own files: spec.json, the log, all files that it names, signatures, reports
+    features/DIGEST/…       what its model answered for the pool, if that is small
+
+Unpacked, it is an output with one run, so all that reads a run reads it. Members are stored without compression, in
+the order of their names: equal files give equal bytes, and nothing else can be in the archive.
 """
 
 import base64
+import io
 import json
 import re
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,11 +31,19 @@ from pydantic import Field
 from opacc_ray.audit.accuracy import request_of
 from opacc_ray.documents import Document, Part, SealedDocument, format_field
 from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.extract.feature_set import DESCRIPTION, HOME, INDEX, read_index
+from opacc_ray.extract.table_columns import folder_of
+from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.label_log import LabelAction
+from opacc_ray.labels.labelled_rounds import digest_of as digest_of_labels
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.lake.store_uris import Store, write_object
 from opacc_ray.registry import require
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
+from opacc_ray.runs.run import RUN_FILES, Run, versions
 from opacc_ray.runs.run_documents import FOLDER as LOG
 from opacc_ray.runs.run_documents import Commit, Happening, Seal, digest_of
+from opacc_ray.runs.series import Attempts, attempts_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -217,3 +238,118 @@ def _read_key(path: str, *, is_private: bool) -> Any:
     if not isinstance(key, ed25519.Ed25519PrivateKey | ed25519.Ed25519PublicKey):
         raise SpecError(f"{what} is no ed25519 key; {make}")
     return key
+
+
+# -- archives ------------------------------------------------------------------------------------------------
+
+DESCRIBED, SHEET = "pack.json", "SHEET.md"
+
+MOST_BYTES = 256 << 20
+"""Features up to this size are packed unless the caller decides."""
+
+
+class PackedRun(Document):
+    """The file `pack.json` of an archive: what its maker says of it."""
+
+    remedy: ClassVar[str] = "ask for the archive again"
+
+    format: Literal["opacc-packed/1"] = format_field("opacc-packed/1")
+    run: str = Field(description="URI of the run")
+    name: str = Field(pattern="^[^/\\\\]+$", description="name of the run: its folder in the archive")
+    made_with: str = Field(description="version of opacc_ray that made the archive")
+    features: bool = Field(description="whether the archive has the features")
+    attempts: Attempts = Field(description="the runs and draws of this pool that the output knew")
+
+
+class EvidencePack(Document):
+    """An archive with which others check a run."""
+
+    format: Literal["opacc-pack/2"] = format_field("opacc-pack/2")
+    file: str = Field(description="URI of the archive")
+    sha256: str = Field(description="its digest")
+    files: int = Field(ge=1, description="number of files in it")
+    signatures: int = Field(ge=0, description="number of signatures")
+    packed: PackedRun = Field(description="what its file `pack.json` says")
+
+
+def pack(run: Run, to: str, *, features: bool | None = None) -> EvidencePack:
+    """Write an archive, with features if they are small; ``features`` decides otherwise.
+
+    Raises DataError if there is no estimate, labels came after the newest one, or a file is lost.
+    """
+    stated = run.read_estimate()
+    if stated is None:
+        raise DataError(f"{run.uri} has no estimate, so a pack would state no number; run `opacc estimate` first")
+    refuse_other_labels(run, stated)
+    if features is None:
+        features = sum(size for *_, size in _features(run)) <= MOST_BYTES
+    said = PackedRun(
+        run=run.uri,
+        name=run.name,
+        made_with=versions()["opacc_ray"],
+        features=features,
+        attempts=attempts_of(run),
+    )
+    contents = {DESCRIBED: said.to_bytes(), SHEET: sheet()}
+    for name, (store, key) in members(run, features=features).items():
+        content = store.read_if_there(key)
+        if content is None:
+            raise DataError(f"{store.uri_of(key)} is lost; restore it from a backup")
+        contents[name] = content
+    data = zipped(contents)
+    return EvidencePack(
+        file=write_object(to, data),
+        sha256=digest_of(data),
+        files=len(contents),
+        signatures=len(run.store.list(FOLDER)),
+        packed=said,
+    )
+
+
+def refuse_other_labels(run: Run, stated: AccuracyEstimate) -> None:
+    """Raise DataError if an estimate does not count the labels of its run."""
+    with suppress(LabelConflict):
+        if digest_of_labels(read_rounds(run)) == stated.labels_digest:
+            return
+    raise DataError(f"{run.uri} has labels that its newest estimate does not count; run `opacc estimate` first")
+
+
+def members(run: Run, *, features: bool) -> dict[str, tuple[Store, str]]:
+    """Return the store and key of each file of a run that belongs into its archive, by its name there."""
+    places = [entry.key for place in (LOG, FOLDER) for entry in run.store.list(place)]
+    logged = [key for commit in run.commits for key in commit.files]
+    others = [key for key in unlogged_keys(run) if RUN_FILES.fullmatch(key)]
+    found = {f"{run.name}/{key}": (run.store, key) for key in (*places, *logged, *others)}
+    in_run = run.header.features is None
+    for place, folder, key, _ in _features(run):
+        if features or key in (INDEX, DESCRIPTION):
+            home = f"{run.name}/features" if in_run else f"{HOME}/{run.feature_set.folder.uri.rpartition('/')[2]}"
+            found["/".join(filter(None, (home, place, key)))] = folder, key
+    return found
+
+
+def _features(run: Run) -> Iterator[tuple[str, Store, str, int]]:
+    """Yield each file of the features: the place of its folder in the set, its store, its key and its size."""
+    slices = [folder_of(run.spec.pool, run.complete_features().features)] if run.spec.pool.slice_rules else []
+    for folder in (*run.feature_set.folders, *slices):
+        index, place = read_index(folder), folder.uri.removeprefix(run.features.uri).strip("/")
+        sizes = {entry.key: entry.size for entry in folder.list()}
+        yield from ((place, folder, key, sizes[key]) for key in (INDEX, DESCRIPTION) if key in sizes)
+        if index:
+            yield from ((place, folder, own.file, sizes.get(own.file, 0)) for own in index.shards)
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    """Return an archive; equal files give equal bytes."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name in sorted(files):
+            info = zipfile.ZipInfo(name)
+            info.create_system = 3  # on every system
+            archive.writestr(info, files[name])
+    return out.getvalue()
+
+
+def sheet() -> bytes:
+    """Return the page of an archive that says where a reader finds what."""
+    return (files("opacc_ray.extensions.evidence") / "templates" / "sheet.md").read_bytes()

@@ -1,25 +1,33 @@
 """Verify all files of a run by their digests and with one another, and its signatures by public keys.
 
 What is damaged, lost, foreign or not signed is reported.
+
+Nothing of an archive that somebody else made is run, and nothing outside it is read. Its files are unpacked into a
+temporary folder, where the run is verified like any other. Then its newest estimate is recomputed from labels and
+features, with this version of the estimators.
 """
 
 import base64
+import io
 import json
-import time
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
 from opacc_ray.audit import prior_knowledge
+from opacc_ray.audit.accuracy import estimate, measure_accuracy
 from opacc_ray.audit.sanity import SANITY, read_sanity
 from opacc_ray.documents import Document, Part, format_field
-from opacc_ray.errors import DataError, OpaccError, counted, shown
-from opacc_ray.extensions.evidence.evidence import FOLDER as SIGNATURES
-from opacc_ray.extensions.evidence.evidence import PAYLOAD, Predicate, Signer, encoded, read_keys, unlogged_keys
+from opacc_ray.errors import DataError, OpaccError, counted, shortened, shown
+from opacc_ray.estimation.failures import uses_regression
+from opacc_ray.extensions.evidence import evidence
+from opacc_ray.extensions.evidence.evidence import DESCRIBED, SHEET, PackedRun, Predicate, Signer, zipped
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import INDEX, Index, check_shard, read_description, read_index
 from opacc_ray.extract.inference import check_decided
@@ -27,22 +35,21 @@ from opacc_ray.extract.model_code import records
 from opacc_ray.extract.table_columns import check_slices, folder_of, with_slices
 from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.label_log import read_log, refuse_lost
-from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.lake.store import in_order, patience
-from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.labels.labelled_rounds import having_labels, read_rounds
+from opacc_ray.lake.store import in_order
+from opacc_ray.lake.store_uris import Store, join, open_store, split
+from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, Stated
-from opacc_ray.runs.run import ESTIMATE, HEADER, ROUNDS, Run, read_drawn
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, Stated, StatedEstimate
+from opacc_ray.runs.run import ESTIMATE, HEADER, ROUNDS, Run, read_drawn, versions
 from opacc_ray.runs.run_documents import Draw, digest_of
+from opacc_ray.runs.series import Attempts
 from opacc_ray.spec import PoolSpec, Spec
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 Result = TypeVar("Result")
-
-COPYING = 10.0
-"""Most seconds that a command is given to copy the estimate that it has logged."""
 
 
 class Fault(Part):
@@ -94,7 +101,7 @@ def verify(uri: str, keys: Sequence[str] = (), *, head: str | None = None, allow
         fault
     allow_later : accept a newest estimate, or a report, from after the signatures
     """
-    public, found = read_keys(keys), Findings()
+    public, found = evidence.read_keys(keys), Findings()
     store = open_store(uri)
     if not store.list():
         raise DataError(f"there is no run at {store.uri}; give the URI that `opacc run` printed")
@@ -114,9 +121,9 @@ def check_signed(run: Run, keys: Mapping[str, "Ed25519PublicKey"], found: "Findi
 
     Entries after a signature are allowed, but no signature covers an estimate among them.
     """
-    place, store = run.store.uri_of(SIGNATURES), run.store
+    place, store = run.store.uri_of(evidence.FOLDER), run.store
     found.signed = {"entries": len(run.commits)}
-    files = store.list(SIGNATURES)
+    files = store.list(evidence.FOLDER)
     if not keys and not files:
         return
     envelopes, valid = list[_Envelope](), list[_Envelope]()
@@ -167,7 +174,7 @@ def _opened(data: bytes, keys: Mapping[str, "Ed25519PublicKey"]) -> _Envelope:
         missing = {"log", "features"} - subjects.keys()
     except (ValueError, KeyError, TypeError, RecursionError):
         raise DataError("is no signature; restore it from a backup") from None
-    if missing or envelope.get("payloadType") != PAYLOAD or not _holds(keys.get(key), value, body):
+    if missing or envelope.get("payloadType") != evidence.PAYLOAD or not _holds(keys.get(key), value, body):
         raise DataError(f"is not signed by the key {shown(key[:16])} that it names; restore it from a backup")
     return _Envelope(key in keys, key, subjects, predicate)
 
@@ -179,7 +186,7 @@ def _holds(key: "Ed25519PublicKey | None", value: bytes, body: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     try:
-        key.verify(value, encoded(body))
+        key.verify(value, evidence.encoded(body))
     except InvalidSignature:
         return False
     return True
@@ -212,7 +219,9 @@ def _not_signed(run: Run, valid: Sequence[_Envelope]) -> tuple[list[str], list[s
         for commit, _ in run.logged(Stated)[-1:]
         if commit.number > entries
     ]
-    return estimates, [f"{run.store.uri_of(key)} is NOT signed" for key in unlogged_keys(run) if key not in signed]
+    return estimates, [
+        f"{run.store.uri_of(key)} is NOT signed" for key in evidence.unlogged_keys(run) if key not in signed
+    ]
 
 
 @dataclass
@@ -305,17 +314,12 @@ def _check_logged(run: Run, found: Findings) -> None:
 
 
 def _check_estimate(run: Run) -> None:
-    """Raise DataError unless the copy of the estimate is the newest one; it is written just after the log's entry."""
-    refuse_lost(run, run.read_document(AccuracyEstimate, ESTIMATE))
-    end = time.monotonic() + min(COPYING, patience())
-    while True:
-        copy, stated = run.read_document(AccuracyEstimate, ESTIMATE), [estimate for _, estimate in run.estimates()]
-        if copy is None or copy in stated[-1:]:
-            return
-        if time.monotonic() >= end:
-            place = run.store.uri_of(ESTIMATE)
-            raise DataError(f"{place} is not the newest estimate of the log; {AccuracyEstimate.remedy}")
-        time.sleep(0.1)
+    """Raise DataError unless the copy of the estimate is the newest one."""
+    copy = run.read_document(AccuracyEstimate, ESTIMATE)
+    refuse_lost(run, copy)
+    if copy is not None and copy not in [estimate for _, estimate in run.estimates()[-1:]]:
+        place = run.store.uri_of(ESTIMATE)
+        raise DataError(f"{place} is not the newest estimate of the log; {AccuracyEstimate.remedy}")
 
 
 def _check_set(run: Run, found: Findings) -> Index | None:
@@ -395,3 +399,225 @@ def _check_round(run: Run, number: int, index: Index | None, found: Findings) ->
         selection = run.read_selection(number)
         if index is not None and not found.faults:
             feature_store.check_chosen(run, selection)
+
+
+# -- archives of others ------------------------------------------------------------------------------------------
+
+TOLERANCE = 1e-8
+"""Relative difference between a stated and a recomputed number that machines explain."""
+
+NAMED = 5
+"""Differences of an estimate that are named; the others are counted."""
+
+_NO_NUMBERS = {"run", "lead", "objects", "notes", "warnings", "label_files", "sha256", "by_slice"}
+"""Fields of an estimate that are not compared as they are: places, sentences, and slices, which are found by name."""
+
+
+Extent = Literal["all numbers", "the accuracy by design", "nothing"]
+NOTHING: Extent = "nothing"
+
+
+class RecomputedEstimate(StatedEstimate):
+    """The newest estimate of a run, and what of it was recomputed."""
+
+    entry: int = Field(ge=1, description="entry of the log that states it")
+    measure: str = Field(description="what is estimated")
+    recomputed: Extent = Field(
+        description="what was recomputed from the labels: without features little or nothing can be"
+    )
+    earlier: int = Field(ge=0, description="earlier estimates, which are not recomputed")
+
+
+class PackVerification(Verified, Document):
+    """Result of checking an archive of evidence."""
+
+    format: Literal["opacc-pack-verification/1"] = format_field("opacc-pack-verification/1")
+    file: str = Field(description="URI of the archive")
+    sha256: str = Field(description="its digest")
+    run: str = Field(description="URI of the run, as the maker of the archive says")
+    made_with: str = Field(description="version of opacc_ray that made the archive, as its maker says")
+    verified_with: str = Field(description="version of opacc_ray that checked it")
+    weights: str | None = Field(description="SHA-256 of the model's weights; null: unknown")
+    code: str | None = Field(description="digest of the model's code; null: no code ran")
+    estimate: RecomputedEstimate | None = Field(description="the newest estimate; null: none, or it cannot be read")
+    attempts: Attempts = Field(description="the runs and draws of this pool, as the maker of the archive says")
+
+
+def verify_pack(
+    uri: str, keys: Sequence[str] = (), *, head: str | None = None, allow_later: bool = False
+) -> PackVerification:
+    """Check an archive, its signatures by public keys, and recompute its newest estimate.
+
+    The arguments are those of :func:`opacc_ray.extensions.evidence.verify.verify`.
+    Raises DataError if it is no archive of evidence, or was not written by `opacc evidence pack`.
+    """
+    folder, name = split(uri)
+    store = open_store(folder)
+    data, place = store.read(name), store.uri_of(name)
+    files, public = _files_in(data, place), evidence.read_keys(keys)
+    with TemporaryDirectory(prefix="opacc-") as home:
+        open_store(home).write_many(files.items())
+        try:
+            return _verified(place, data, files, home, public, head, allow_later=allow_later)
+        except OpaccError as error:
+            raise DataError(f"{place}: {str(error).replace(f'{home}/', '')}") from None
+        except Exception as error:  # whatever a stranger's bytes do to a reader is their fault, and one sentence
+            said = f"{type(error).__name__}: {shortened(str(error), 100)}".replace(f"{home}/", "")
+            raise DataError(f"{place} cannot be verified ({said}); ask for the archive again") from None
+
+
+def _files_in(data: bytes, place: str) -> dict[str, bytes]:
+    """Return the content of each member by its name; raises DataError unless `zipped` would write the same bytes."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            found = archive.infolist()
+            _refuse_strange(found, len(data), place)
+            files = {member.filename: archive.read(member) for member in found}
+    except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, NotImplementedError, UnicodeError) as error:
+        reason = shortened(str(error), 100)
+        raise DataError(f"{place} is no sound archive of evidence ({reason}); ask for it again") from None
+    if zipped(files) != data:
+        raise DataError(
+            f"{place} has members twice or compressed, bytes of none, or another order; ask for the archive as "
+            "`opacc evidence pack` wrote it"
+        )
+    if DESCRIBED not in files:
+        raise DataError(f"{place} has no {DESCRIBED}; give an archive that `opacc evidence pack` wrote")
+    return files
+
+
+def _refuse_strange(found: Sequence[zipfile.ZipInfo], size: int, place: str) -> None:
+    """Raise DataError for members that other programs may unpack elsewhere, or to a larger size."""
+    remedy = "do not unpack it, and ask for the archive as `opacc evidence pack` wrote it"
+    for member in found:
+        name = member.filename
+        if not set(name.split("/")).isdisjoint(("", ".", "..")) or "\\" in name or ":" in name:
+            raise DataError(f"{place} has the member {shown(name)}, which is no file below a folder; {remedy}")
+    if sum(member.file_size for member in found) > size:
+        raise DataError(f"{place} has members that expand, and `opacc evidence pack` compresses none; {remedy}")
+
+
+def _verified(
+    place: str,
+    data: bytes,
+    files: Mapping[str, bytes],
+    home: str,
+    keys: Mapping[str, "Ed25519PublicKey"],
+    head: str | None,
+    *,
+    allow_later: bool,
+) -> PackVerification:
+    """Verify the run that was unpacked below ``home``, and recompute its estimate."""
+    said = PackedRun.from_bytes(files[DESCRIBED], f"{place}: {DESCRIBED}")
+    run, found = _open_apart(home, said.name), Findings(home)
+    found.attempt(run.store.uri_of("log"), run.refuse_rollback, head)
+    check_signed(run, keys, found, allow_later=allow_later)
+    check_run(run, found, has_features=said.features)
+    known = {DESCRIBED, SHEET, *evidence.members(run, features=said.features)}
+    for name in sorted(files.keys() - known):
+        found.note(name, f"{name} is no file of the run: its log does not name it; do not use it")
+    if files.get(SHEET) != evidence.sheet():
+        found.note(SHEET, f"{SHEET} is not what opacc writes; do not read it{_versions(said)}")
+    estimate = _recomputed(run, said, found)
+    return PackVerification(
+        file=place,
+        sha256=digest_of(data),
+        run=said.run,
+        made_with=said.made_with,
+        verified_with=versions()["opacc_ray"],
+        weights=run.header.model.sha256,
+        code=run.header.code_digest,
+        estimate=estimate,
+        attempts=said.attempts,
+        **found.fields(),
+    )
+
+
+def _open_apart(home: str, name: str) -> Run:
+    """Open an unpacked run so that nothing outside ``home`` is read: its spec may name any pool and reference."""
+    run = Run.open(join(home, name))
+    pool = run.spec.pool.model_copy(
+        update={"uri": join(home, "no-pool"), "catalog": None, "table": None, "access": None}
+    )
+    header = run.header.model_copy(
+        update={
+            "spec": run.spec.model_copy(update={"pool": pool}),
+            "pool": run.header.pool.model_copy(update={"version": None}),
+            "reference": None,
+        }
+    )
+    return Run(run.store, header)
+
+
+# -- recomputed numbers ----------------------------------------------------------------------------------------
+
+
+def _recomputed(run: Run, said: PackedRun, found: Findings) -> RecomputedEstimate | None:
+    """Recompute the newest estimate, and note where it differs."""
+    if not run.logged(Stated):
+        found.note(DESCRIBED, "the log has no estimate, so this archive states no number")
+    estimates = found.attempt(run.uri, run.estimates)
+    if not estimates:
+        return None
+    commit, stated = estimates[-1]
+    source, what = run.store.uri_of(next(iter(commit.files))), NOTHING
+    with found.checking(source):
+        before = run.at(run.commits[: commit.number - 1])
+        what, numbers = _numbers(before, stated, has_features=said.features)
+        differences = list(_differences(_comparable(stated), numbers, ""))
+        for text in differences[:NAMED]:
+            found.note(source, f"{source}: {text}{_versions(said)}")
+        if len(differences) > NAMED:
+            found.note(source, f"{source}: {counted(len(differences) - NAMED, 'more number')} differ")
+    numbers = stated.model_dump(include={"measure", *StatedEstimate.model_fields})
+    return RecomputedEstimate(entry=commit.number, recomputed=what, earlier=len(estimates) - 1, **numbers)
+
+
+def _versions(said: PackedRun) -> str:
+    now = versions()["opacc_ray"]
+    return "" if now == said.made_with else f"; it was made with opacc {said.made_with} and checked with {now}"
+
+
+def _numbers(run: Run, stated: AccuracyEstimate, *, has_features: bool) -> tuple[Extent, dict[str, Any]]:
+    """Return what could be recomputed of an estimate, and its numbers, from a run as it was before."""
+    evidence.refuse_other_labels(run, stated)
+    if has_features:
+        found = estimate(
+            run,
+            level=stated.level,
+            partial=True,
+            costs=stated.mean_cost.costs if stated.mean_cost else None,
+            assist=stated.assisted is not None,
+            metrics=[ACCURACY, *stated.metrics],
+            by=list(dict.fromkeys(table.by for table in stated.by_slice)),
+            keep=False,
+        )
+        return "all numbers", _comparable(found)
+    known = having_labels(read_rounds(run))
+    if uses_regression([item.known for item in known]) or stated.by_design is None:
+        return NOTHING, _comparable(stated)
+    by_design = measure_accuracy(run, known).estimate(stated.level)
+    kept = {name: getattr(by_design, name) for name in ("value", "low", "high", "standard_error")}
+    return "the accuracy by design", _comparable(stated) | {"by_design": stated.by_design.model_dump() | kept}
+
+
+def _comparable(own: AccuracyEstimate) -> dict[str, Any]:
+    """Return the numbers of an estimate, slices by their names."""
+    content = own.model_dump(mode="json", exclude=_NO_NUMBERS)
+    tables = {f"{table.metric} by {table.by}": table.model_dump(mode="json") for table in own.by_slice}
+    return content | {"slices": tables}
+
+
+def _differences(stated: Any, found: Any, place: str) -> Iterator[str]:
+    """Yield where a stated value differs from the recomputed one; what was not stated is not compared."""
+    if isinstance(stated, dict) and isinstance(found, dict):
+        for key, own in stated.items():
+            yield from _differences(own, found.get(key), f"{place}/{key}" if place else str(key))
+    elif isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
+        for number, (own, other) in enumerate(zip(stated, found, strict=True)):
+            yield from _differences(own, other, f"{place}/{number}")
+    elif isinstance(stated, float | int) and isinstance(found, float | int):
+        if not abs(stated - found) <= TOLERANCE * max(1.0, abs(stated)):
+            yield f"{place} is {stated:.10g}, and {found:.10g} recomputed"
+    elif stated is not None and stated != found:
+        yield f"{place} is {shown(stated)}, and {shown(found)} recomputed"

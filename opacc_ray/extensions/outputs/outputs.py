@@ -26,8 +26,7 @@ from opacc_ray.extract.feature_set import DESCRIPTION, HOME, INDEX, read_descrip
 from opacc_ray.labels.formats import few
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Entry, Store, open_store
-from opacc_ray.report.answers import size
-from opacc_ray.report.facts import Column, Fact, Line, Table, count_text, duration, facts, next_fact, stated
+from opacc_ray.report.facts import Column, Fact, Line, Table, count_text, duration, facts, next_fact, size, stated
 from opacc_ray.runs.estimate_documents import StatedEstimate
 from opacc_ray.runs.run import HEADER, RUN_FILES, Run
 from opacc_ray.runs.run_documents import Commit, Happening, Removal

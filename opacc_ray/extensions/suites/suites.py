@@ -1,6 +1,6 @@
 """Regression suites: few labelled examples of a run that cover what its model does, kept apart from run and pool.
 
-    SUITE/suite.json    labels, answers of the model, coverage and divergence (opacc-suite/1)
+    SUITE/suite.json    labels, answers of the model, and coverage (opacc-suite/1)
     SUITE/inputs.npz    the decoded examples, before the transform; none for a pool of stored features
     SUITE/ranges.npz    ranges of the neurons over the pool; only for a criterion that needs them
 
@@ -18,7 +18,7 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ from opacc_ray.lake.examples import Example
 from opacc_ray.lake.formats.features import read_file
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.neurons.requirements import Criterion, Ranges
-from opacc_ray.neurons.sections import histogram
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import COLUMNS, LAYERS, Pool
 from opacc_ray.runs import feature_store
@@ -71,31 +70,11 @@ class SuiteCoverage(Part):
     met: int = Field(ge=0, description="requirements that the suite meets")
     pool: int | None = Field(default=None, ge=0, description="requirements that the pool meets; null: no pool is known")
     both: int | None = Field(default=None, ge=0, description="requirements of the pool that the suite meets")
-    kl: float | None = Field(
-        default=None,
-        ge=0,
-        description="KL divergence of the suite's outputs from the pool's; null: there is no output layer, or no pool",
-    )
 
     @property
     def share(self) -> float:
         """Share of the pool's requirements that the suite meets; 1 if the pool meets none."""
         return (self.both or 0) / self.pool if self.pool else 1.0
-
-
-class SuiteModel(Part):
-    """A model whose answers a suite compares with, or compared with before."""
-
-    model: str = Field(description="spec, weights, run or table of its answers")
-    at: str = Field(description="when its answers were taken, in ISO 8601")
-    right: int = Field(ge=0, description="examples that it gets right")
-    met: float | None = Field(description="share of its requirements that the suite meets; null: not measured")
-
-    @classmethod
-    def of(cls, name: str, examples: Sequence[SuiteExample], coverage: SuiteCoverage | None) -> Self:
-        """Return the entry of a model whose answers the examples have now."""
-        met = coverage.met / coverage.requirements if coverage else None
-        return cls(model=name, at=_now(), right=sum(own.right for own in examples), met=met)
 
 
 class Suite(SealedDocument):
@@ -113,7 +92,7 @@ class Suite(SealedDocument):
     within: float | None = Field(description="regression: largest error of a right answer; null: answers are classes")
     pool_accuracy: StatedEstimate | None = Field(description="estimate of the run; null: it had none")
     coverage: SuiteCoverage | None = Field(description="of the run's pool by the suite; null: the run has no layer")
-    models: list[SuiteModel] = Field(min_length=1, description="models that the suite compared with, the newest last")
+    model: str = Field(description="model whose answers the suite compares with: spec, weights, run or table")
     examples: list[SuiteExample] = Field(min_length=1, description="in the order of choice")
     files: dict[str, str] = Field(description="SHA-256 of each other file of the suite")
     spec: dict[str, Any] = Field(description="spec of the run: model, transform and batches")
@@ -186,7 +165,7 @@ def make_suite(
         within=within,
         pool_accuracy=stated and StatedEstimate(**stated.model_dump(include=set(StatedEstimate.model_fields))),
         coverage=coverage,
-        models=[SuiteModel.of(run.uri, examples, coverage)],
+        model=run.uri,
         examples=examples,
         files={name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
         spec=run.spec.model_dump(mode="json"),
@@ -229,16 +208,15 @@ def cover(
     """
     if not layers:
         return None
-    met, of_pool = bits_of([*layers.values()], criterion, ranges), dict[str, Any]()
+    met, of_pool = _bits_of([*layers.values()], criterion, ranges), dict[str, int]()
     if view is not None:
         pool = np.bitwise_or.reduce(view.map(_part_bits, criterion, ranges))
         of_pool = {"pool": _count(pool), "both": _count(met & pool)}
-        of_pool["kl"] = _divergence(view, layers["output"]) if "output" in layers else None
     requirements = criterion.requirements([values.shape[1] for values in layers.values()])
     return SuiteCoverage(criterion=str(criterion), requirements=requirements, met=_count(met), **of_pool)
 
 
-def bits_of(layers: Sequence[NDArray[np.float32]], criterion: Criterion, ranges: Ranges | None) -> NDArray[np.uint8]:
+def _bits_of(layers: Sequence[NDArray[np.float32]], criterion: Criterion, ranges: Ranges | None) -> NDArray[np.uint8]:
     """Return the requirements that at least one example meets, as packed bits."""
     return np.asarray(np.bitwise_or.reduce(criterion.bits(layers, ranges), axis=0))
 
@@ -252,19 +230,11 @@ def _layers_of(part: Pool) -> list[NDArray[np.float32]]:
 
 
 def _part_bits(part: Pool, criterion: Criterion, ranges: Ranges | None) -> NDArray[np.uint8]:
-    return bits_of(_layers_of(part), criterion, ranges)
+    return _bits_of(_layers_of(part), criterion, ranges)
 
 
 def _part_ranges(part: Pool) -> Ranges:
     return Ranges.of(_layers_of(part))
-
-
-def _divergence(view: View, output: NDArray[np.float32]) -> float | None:
-    """Return KL(P_S || P_T) of the output layer, Formula 1 of DeepReduce; None if no output varies."""
-    try:
-        return histogram(view, "output").divergence(output)
-    except DataError:  # all outputs are constant
-        return None
 
 
 def _checked(run: Run) -> float | None:
@@ -432,10 +402,11 @@ def regress(
         accepted=accept,
         warnings=warnings,
     )
-    if accept:  # labels, inputs and what the suite covered when it was made stay
-        models = [*document.models, SuiteModel.of(answers.name, examples, coverage)]
-        accepted = document.model_copy(update={"examples": examples, "models": models})
-        opened.store.write(DOCUMENT, accepted.to_bytes())
+    if accept:  # labels, inputs and what the suite covers of its pool stay
+        met = coverage.model_dump(include={"met", "requirements"}) if coverage else {}
+        covered = document.coverage and document.coverage.model_copy(update=met)
+        accepted = {"examples": examples, "model": answers.name, "coverage": covered}
+        opened.store.write(DOCUMENT, document.model_copy(update=accepted).to_bytes())
     return result
 
 
@@ -456,8 +427,7 @@ def _coverage(opened: OpenSuite, answers: _Answers) -> tuple[SuiteCoverage | Non
         view = run and until.enter_context(feature_store.open_view(run, ("prediction",), tuple(layers)))
         found = cover(layers, rule, opened.ranges, view if view and set(layers) <= view.fields else None)
     assert found is not None
-    warnings, met = list[str](), found.met / found.requirements
-    before = next((own.met for own in reversed(opened.document.models) if own.met is not None), met)
+    warnings, met, before = list[str](), found.met / found.requirements, made.met / made.requirements
     if met < before - LEFT:
         warnings.append(
             f"the model has left the suite: it meets {100 * met:.1f} % of the requirements with this model, and "

@@ -2,8 +2,7 @@
 
 Logged are ``value``, ``low``, ``high``, ``effective_sample_size`` and ``n``, the metrics of the spec, the accuracy of
 classes and slices with enough labels, what identifies the audit and its verdict, and the files. Numbers have the number
-of labels as their step. A report of the same run goes to the same run of MLflow again. MLflow also gets the
-pool as a dataset, and from version 3 on the audited model as a logged model.
+of labels as their step. A report of the same run goes to the same run of MLflow again.
 
 MLflow reads its own environment variables: MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME.
 """
@@ -142,13 +141,7 @@ def _logged(report: RunReport, files: Mapping[str, bytes]) -> str:
     run = active or mlflow.start_run(run_id=before[0].info.run_id if before else None, run_name=report.name)
     try:
         mlflow.log_params(params_of(report))
-        dataset = _dataset(report)
-        mlflow.log_input(dataset, context="operational pool")
-        metrics, step = metrics_of(report), report.estimate.n if report.estimate else 0
-        if not hasattr(mlflow, "create_external_model"):  # before MLflow 3
-            mlflow.log_metrics(metrics, step=step)
-        elif metrics:
-            mlflow.log_metrics(metrics, step=step, dataset=dataset, model_id=_model_id(report, run.info))
+        mlflow.log_metrics(metrics_of(report), step=report.estimate.n if report.estimate else 0)
         mlflow.set_tags(settings_of(report))
         with tempfile.TemporaryDirectory() as folder:
             for name, data in files.items():
@@ -158,33 +151,3 @@ def _logged(report: RunReport, files: Mapping[str, bytes]) -> str:
         if active is None:
             mlflow.end_run()
     return str(run.info.run_id)
-
-
-def _dataset(report: RunReport) -> Any:
-    """Return the pool as a dataset of MLflow."""
-    from mlflow.data.code_dataset_source import CodeDatasetSource
-    from mlflow.data.meta_dataset import MetaDataset
-
-    pool = report.header.spec.pool
-    source = CodeDatasetSource(tags={"uri": redacted(pool.uri), "format": pool.format})
-    return MetaDataset(
-        source, name=pool.uri.rstrip("/").rpartition("/")[2] or "pool", digest=report.header.pool.digest[:16]
-    )
-
-
-def _model_id(report: RunReport, info: Any) -> str:
-    """Return the id of the audited model in MLflow: by the digest of its weights, or of its own for this audit."""
-    import mlflow
-
-    digest = report.header.model.sha256 or key_of(report)
-    found = mlflow.search_logged_models(
-        experiment_ids=[info.experiment_id],
-        filter_string=f"tags.`{PREFIX}model` = '{digest}'",
-        max_results=1,
-        output_format="list",
-    )
-    if found:
-        return str(found[0].model_id)
-    name = re.sub(r"[^\w\-]", "_", report.header.spec.model.weights or report.name)[-100:]
-    made = mlflow.create_external_model(name=name, source_run_id=info.run_id, tags={f"{PREFIX}model": digest})
-    return str(made.model_id)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from audited_run import CLASSES, KEYS, TRUTH, label
+from audited_run import CLASSES, KEYS, TRUTH
 from consistent_edits import change_estimate, change_label, make_keys
 from packed import members_of, verified_pack, write_pack
 from tables import parquet
@@ -18,8 +18,8 @@ from tables import parquet
 from opacc_ray.audit import accuracy, goals, verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, OpaccError
-from opacc_ray.extensions.evidence.evidence import seal, sign
-from opacc_ray.extensions.evidence.evidence_pack import pack, verify_pack
+from opacc_ray.extensions.evidence.evidence import pack, sign
+from opacc_ray.extensions.evidence.verify import verify_pack
 from opacc_ray.extensions.outputs.outputs import remove_runs
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.store_uris import open_store
@@ -117,18 +117,12 @@ def test_a_pack_names_what_it_is_and_who_signed_how_much(
     accuracy.estimate(run, level=0.9)
     pack(run, file)
     assert main(["verify", file, "--key", public, "--json"]) == 5
-    found = json.loads(capsys.readouterr().out)
-    assert (found["newest_estimate_signed"], found["entries"], len(found["faults"])) == (False, 5, 1)
+    said = json.loads(capsys.readouterr().out)
+    assert (said["newest_estimate_signed"], said["entries"], len(said["faults"])) == (False, 5, 1)
     assert main(["verify", file, "--key", public, "--allow-later"]) == 0
     [own] = verify_pack(file).signatures
     assert not own.checked
-
-
-def test_without_features_the_accuracy_by_design_is_recomputed(run: Run, tmp_path: Path) -> None:
-    private, public = make_keys(tmp_path, "ann")
-    accuracy.estimate(run)
     sign(run, "ann", "auditor", private)
-    file = str(tmp_path / "e.zip")
     assert not pack(run, file, features=False).packed.features
     found = verify_pack(file, [public])
     assert (found.sound, found.estimate.recomputed) == (True, "the accuracy by design")
@@ -252,12 +246,3 @@ def test_a_pack_needs_an_estimate_of_all_labels(run: Run, tmp_path: Path, capsys
     import_labels(run, "b.csv", f"id,label,annotator\n{id},{wrong},bo\n".encode(), conflict="latest")
     assert main(["evidence", "pack", run.uri, "--to", str(tmp_path / "e.zip")]) == 5
     assert "has labels that its newest estimate does not count" in capsys.readouterr().err
-
-
-def test_a_sheet_has_what_was_sealed(drawn: Run, tmp_path: Path) -> None:
-    seal(drawn, level=0.9)
-    label(drawn, drawn.read_selection(1).ids)
-    accuracy.estimate(drawn, level=0.95)
-    pack(drawn, str(tmp_path / "e.zip"))
-    text = members_of(tmp_path / "e.zip")["SHEET.md"].decode()
-    assert "Deviation: the level is 0.95, and 0.9 was sealed" in text

@@ -67,9 +67,8 @@ def cluster() -> Iterator[RayWithJobs]:
 def home(s3: LocalS3) -> str:
     """A bucket with 60 scans of digits, and for runs."""
     bucket = s3.create_bucket("digits")
-    images, labels = digits.load()
-    scans, _ = digits.field_pool(images, labels, 60)
-    open_store(bucket).write_many((f"pool/{digits.key(i)}", encode_png(scan)) for i, scan in enumerate(scans))
+    scans, _ = digits.load_scans()
+    open_store(bucket).write_many((f"pool/scan-{i:05d}.png", encode_png(scan)) for i, scan in enumerate(scans[:60]))
     return bucket
 
 
