@@ -40,6 +40,11 @@ def test_it_states_the_estimate_and_writes_nothing(run: Run, report: RunReport) 
     }
     assert sum(cell.share for cell in report.confusion or []) == pytest.approx(1)
     assert report.state == "complete"
+    low, high = percent(stated.low), percent(stated.high)
+    assert report.answer == (
+        f"The model is right on about {percent(stated.value)} of the {N} examples: between {low} and {high} with "
+        "95 % confidence, from 100 labels."
+    )
     assert [entry.key for entry in run.store.list()] == before
     assert run.read_estimate() is None
 
@@ -77,14 +82,6 @@ def test_metrics_that_were_asked_for_are_reported_and_slices_as_long_as_the_labe
     later = gather(run)[0].estimate
     assert later is not None
     assert (later.metrics["f1@dog"].n, later.by_slice) == (60, [])
-
-
-def test_the_answer_holds_the_number_the_interval_and_what_it_rests_on(report: RunReport) -> None:
-    stated = report.estimate
-    assert stated is not None
-    assert f"right on about {percent(stated.value)} of the {N} examples" in report.answer
-    assert f"between {percent(stated.low)} and {percent(stated.high)} with 95 % confidence" in report.answer
-    assert "from 100 labels" in report.answer
 
 
 def test_every_prefix_of_rounds_has_its_own_estimate(run: Run, report: RunReport) -> None:
@@ -145,32 +142,6 @@ def test_answers_of_cant_tell_alone_are_stated(tmp_path: Path) -> None:
     assert report.answer == 'There is no label: all 25 answers are "can\'t tell".'
     assert f"<code>opacc next {run.uri}</code>" in page(report, {})
     assert f"Draw more examples. `opacc next {run.uri}`\n" in summary(report)
-
-
-def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:
-    run = write_run(tmp_path)
-    verbs.select(run, "srs", 25, {})
-    report, pictures = gather(run)
-    assert (report.state, report.estimate, report.gallery) == ("without labels", None, None)
-    assert report.answer == "There is no label yet: 25 of 240 examples wait for one."
-    assert (report.course, pictures) == ([], {})
-    assert report.reliability is not None
-    assert (report.reliability.bins, set(report.reliability.expected)) == ({}, set(CLASSES))
-
-
-def test_a_regression_states_its_score_and_shows_values(tmp_path: Path) -> None:
-    run = labelled_run(tmp_path, 50, task="regression", form="npy")
-    report, pictures = gather(run)
-    assert report.measure.startswith("mean score")
-    assert "scores about" in report.answer
-    assert f"({report.measure})" in report.answer
-    assert "right" not in report.answer
-    assert report.values is not None
-    assert len(report.values) == 50
-    assert report.reliability is None
-    assert report.gallery is not None
-    assert all(item.outcome < 0.5 for item in report.gallery.examples)
-    assert all("no picture" in str(found) for found in pictures.values())
 
 
 def test_a_share_of_close_predictions_is_a_percentage(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from reported_run import KEYS, PREDICTION, TRUTH, N, labelled_run, write_run
+from reported_run import CLASSES, KEYS, PREDICTION, TRUTH, N, labelled_run, write_run
 
 from opacc_ray.audit import verbs
 from opacc_ray.report.page import markdown_prose, origin_of, page, style, summary
@@ -127,7 +127,12 @@ def test_it_says_which_audits_it_started_from(tmp_path: Path) -> None:
 def test_without_labels_it_shows_what_waits_and_what_the_model_claims(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     verbs.select(run, "srs", 40, {})
-    words = Page(page(*gather(run))).words
+    report, pictures = gather(run)
+    assert (report.state, report.estimate, report.gallery) == ("without labels", None, None)
+    assert (report.course, pictures) == ([], {})
+    assert report.reliability is not None
+    assert (report.reliability.bins, set(report.reliability.expected)) == ({}, set(CLASSES))
+    words = Page(page(report, pictures)).words
     assert "There is no label yet: 40 of 240 examples wait for one." in words
     assert "What now Label the 40 examples that wait." in words
     assert "Expected accuracy by predicted class from the confidence alone" in words
@@ -136,7 +141,13 @@ def test_without_labels_it_shows_what_waits_and_what_the_model_claims(tmp_path: 
 
 def test_a_regression_has_values_and_no_classes(tmp_path: Path) -> None:
     run = labelled_run(tmp_path, 50, task="regression", form="npy")
-    html = page(*gather(run))
+    report, pictures = gather(run)
+    assert "scores about" in report.answer
+    assert (len(report.values or []), report.reliability) == (50, None)
+    assert report.gallery is not None
+    assert all(item.outcome < 0.5 for item in report.gallery.examples)
+    assert all("no picture" in str(found) for found in pictures.values())
+    html = page(report, pictures)
     words = Page(html).words
     assert "Operational score" in words
     assert "Predictions and labels" in words

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 import pytest
@@ -16,21 +17,12 @@ from stranger import as_nobody, got_from
 pytestmark = pytest.mark.slow
 
 HOLD = """
-import sys
-from opacc_ray.cluster.session import connected
-with connected():
-    import ray
-    print(ray.get_runtime_context().gcs_address, ray.get(ray.remote(lambda: 6 * 7).remote()), flush=True)
-    sys.stdin.read()
-"""
-
-FOLDER = """
 import os, sys
 from opacc_ray.cluster.session import connected
 with connected():
     import ray
     folder = ray.get(ray.remote(lambda: os.environ["RAY_TMPDIR"]).remote())
-    print(os.environ["RAY_AUTH_TOKEN"], folder, flush=True)
+    print(ray.get_runtime_context().gcs_address, os.environ["RAY_AUTH_TOKEN"], folder, flush=True)
     sys.stdin.read()
 """
 
@@ -84,25 +76,35 @@ def other(home: Path) -> Iterator[subprocess.Popen[str]]:
     end(process)
 
 
+class Cluster(NamedTuple):
+    """A process with a cluster of ours."""
+
+    process: subprocess.Popen[str]
+    address: str
+    token: str
+    folder: Path  # of its sockets and logs
+
+
 @pytest.fixture(scope="module")
-def ours(other: subprocess.Popen[str], home: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process with a cluster of ours, started while another Ray runs, and the address of the cluster."""
-    process = started(HOLD, home)
-    address, _, answer = line_of(process).partition(" ")
-    assert answer == "42", (home / "log").read_text()
-    yield process, address
+def ours(other: subprocess.Popen[str], home: Path) -> Iterator[Cluster]:
+    """A cluster of ours, started while another Ray runs, below a folder that everybody may read."""
+    place = Path(tempfile.mkdtemp(prefix="o", dir="/tmp"))
+    place.chmod(0o755)
+    process = started(HOLD, home, TMPDIR=str(place))
+    words = line_of(process).split()
+    assert len(words) == 3, (home / "log").read_text()
+    yield Cluster(process, words[0], words[1], Path(words[2]))
     end(process)
+    shutil.rmtree(place)
 
 
 @pytest.fixture(scope="module")
-def doors(ours: tuple[subprocess.Popen[str], str]) -> list[Listener]:
-    return listeners(family(ours[0].pid))
+def doors(ours: Cluster) -> list[Listener]:
+    return listeners(family(ours.process.pid))
 
 
-def test_other_ray_on_the_machine_does_not_disturb(
-    other: subprocess.Popen[str], ours: tuple[subprocess.Popen[str], str]
-) -> None:
-    assert ours[1]
+def test_other_ray_on_the_machine_does_not_disturb(other: subprocess.Popen[str], ours: Cluster) -> None:
+    assert ours.address
     assert other.stdin is not None
     other.stdin.write("ask\n")
     other.stdin.flush()
@@ -110,12 +112,10 @@ def test_other_ray_on_the_machine_does_not_disturb(
 
 
 @pytest.mark.parametrize("token", [None, "0" * 64])
-def test_client_without_the_token_is_refused(
-    ours: tuple[subprocess.Popen[str], str], token: str | None, home: Path
-) -> None:
+def test_client_without_the_token_is_refused(ours: Cluster, token: str | None, home: Path) -> None:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     credentials = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_MODE": "disabled"}
-    command = [sys.executable, "-c", JOIN, ours[1]]
+    command = [sys.executable, "-c", JOIN, ours.address]
     done = subprocess.run(
         command, env=plain | credentials | {"HOME": str(home)}, capture_output=True, text=True, timeout=120
     )
@@ -123,9 +123,9 @@ def test_client_without_the_token_is_refused(
     assert "AuthenticationError" in done.stderr or "token" in done.stderr.lower()
 
 
-def test_token_is_in_no_file(ours: tuple[subprocess.Popen[str], str], home: Path) -> None:
+def test_token_is_in_no_file(ours: Cluster, home: Path) -> None:
     assert not list(home.glob(".ray/*"))
-    environment = Path(f"/proc/{ours[0].pid}/environ")
+    environment = Path(f"/proc/{ours.process.pid}/environ")
     assert environment.stat().st_mode & 0o077 == 0  # for this user alone
 
 
@@ -150,17 +150,11 @@ def test_services_of_ray_ask_for_the_token(doors: list[Listener]) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-def test_another_user_reads_no_file_and_reaches_no_socket(tmp_path: Path) -> None:
+def test_another_user_reads_no_file_and_reaches_no_socket(ours: Cluster) -> None:
     """Ports are those of this machine, whoever connects: the tests above ask them without the token."""
-    place = Path(tempfile.mkdtemp(prefix="o", dir="/tmp"))
-    place.chmod(0o755)  # nothing but the folder of the cluster keeps a stranger out
-    with started(FOLDER, tmp_path, TMPDIR=str(place)) as process:
-        token, folder = line_of(process).split()
-        ours = Path(folder)
-        sockets = [path for path in ours.rglob("*") if path.is_socket()]
-        assert sockets, (tmp_path / "log").read_text()
-        pids = family(process.pid)
-        assert as_nobody(lambda: [f"listed {place}"] if os.listdir(place) else []) == [f"listed {place}"]
-        assert as_nobody(lambda: got_from(pids, ours, sockets, token)) == []
-        end(process)
-    shutil.rmtree(place)
+    place = ours.folder.parents[-3]  # below /tmp
+    sockets = [path for path in ours.folder.rglob("*") if path.is_socket()]
+    assert sockets
+    pids = family(ours.process.pid)
+    assert as_nobody(lambda: [f"listed {place}"] if os.listdir(place) else []) == [f"listed {place}"]
+    assert as_nobody(lambda: got_from(pids, ours.folder, sockets, ours.token)) == []

@@ -40,15 +40,13 @@ class DemoResult(Document):
     """The estimate of the demo, and the true accuracy."""
 
     format: Literal["opacc-demo/1"] = format_field("opacc-demo/1")
-    run: str = Field(description="URI of the run")
-    report: str = Field(description="path of the report, an HTML page")
-    folder: str = Field(description="folder with all files of the demo")
-    seconds: float = Field(ge=0, description="duration")
-    true_accuracy: float = Field(ge=0, le=1, description="accuracy on the whole pool, unknown in practice")
-    agreed: int | None = Field(
-        default=None, description="labels of the user that are true; null: the user was not asked to label"
-    )
-    estimate: AccuracyEstimate = Field(description="by neyman, in the rounds of the run")
+    run: str  # URI of the run
+    report: str  # path of the report, an HTML page
+    folder: str  # folder with all files of the demo
+    seconds: float = Field(ge=0)  # duration
+    true_accuracy: float = Field(ge=0, le=1)  # accuracy on the whole pool, unknown in practice
+    agreed: int | None = None  # labels of the user that are true; null: the user was not asked to label
+    estimate: AccuracyEstimate  # by neyman, in the rounds of the run
 
 
 log = logging.getLogger(__name__)

@@ -52,26 +52,26 @@ if TYPE_CHECKING:
 class Signer(Part):
     """Who signed a run, and how much of it."""
 
-    by: str = Field(description="who signed it")
-    role: str = Field(description="in which role")
-    at: str = Field(description="time of the signature by the signer's clock: ISO 8601, UTC")
-    entries: int = Field(ge=1, description="number of entries of the log that are signed")
+    by: str  # who signed it
+    role: str  # in which role
+    at: str  # time of the signature by the signer's clock: ISO 8601, UTC
+    entries: int = Field(ge=1)  # number of entries of the log that are signed
 
 
 class Predicate(Signer):
     """What a signature says besides the digests of all that it covers."""
 
-    run: str = Field(description="digest of the run")
+    run: str  # digest of the run
 
 
 class Signature(Signer, Document):
     """A signature of a run."""
 
     format: Literal["opacc-signature/1"] = format_field("opacc-signature/1")
-    run: str = Field(description="URI of the run")
-    key: str = Field(description="SHA-256 of the public key")
-    head: str = Field(description="digest of the newest entry of the log that is signed")
-    file: str = Field(description="URI of the envelope")
+    run: str  # URI of the run
+    key: str  # SHA-256 of the public key
+    head: str  # digest of the newest entry of the log that is signed
+    file: str  # URI of the envelope
 
 
 class Signed(SealedDocument):
@@ -80,9 +80,9 @@ class Signed(SealedDocument):
     remedy: ClassVar[str] = "restore it from a backup"
 
     format: Literal["opacc-signed/1"] = format_field("opacc-signed/1")
-    by: str = Field(description="who signed it")
-    role: str = Field(description="in which role")
-    key: str = Field(description="SHA-256 of the public key")
+    by: str  # who signed it
+    role: str  # in which role
+    key: str  # SHA-256 of the public key
 
     def words(self) -> str:
         return f"signed by {self.by} ({self.role})"
@@ -92,10 +92,10 @@ class SealState(Document):
     """A seal, and how the newest estimate of the run deviates from it."""
 
     format: Literal["opacc-sealed/1"] = format_field("opacc-sealed/1")
-    run: str = Field(description="URI of the run")
-    at: str = Field(description="time of the seal: ISO 8601, UTC")
-    seal: Seal = Field(description="what was promised")
-    deviations: list[str] = Field(description="how the newest estimate deviates, in sentences")
+    run: str  # URI of the run
+    at: str  # time of the seal: ISO 8601, UTC
+    seal: Seal  # what was promised
+    deviations: list[str]  # how the newest estimate deviates, in sentences
 
 
 FOLDER, PAYLOAD, PREDICATE = "signatures/", "application/vnd.in-toto+json", "urn:opacc:evidence:1"
@@ -254,22 +254,22 @@ class PackedRun(Document):
     remedy: ClassVar[str] = "ask for the archive again"
 
     format: Literal["opacc-packed/1"] = format_field("opacc-packed/1")
-    run: str = Field(description="URI of the run")
-    name: str = Field(pattern="^[^/\\\\]+$", description="name of the run: its folder in the archive")
-    made_with: str = Field(description="version of opacc_ray that made the archive")
-    features: bool = Field(description="whether the archive has the features")
-    attempts: Attempts = Field(description="the runs and draws of this pool that the output knew")
+    run: str  # URI of the run
+    name: str = Field(pattern="^[^/\\\\]+$")  # name of the run: its folder in the archive
+    made_with: str  # version of opacc_ray that made the archive
+    features: bool  # whether the archive has the features
+    attempts: Attempts  # the runs and draws of this pool that the output knew
 
 
 class EvidencePack(Document):
     """An archive with which others check a run."""
 
     format: Literal["opacc-pack/2"] = format_field("opacc-pack/2")
-    file: str = Field(description="URI of the archive")
-    sha256: str = Field(description="its digest")
-    files: int = Field(ge=1, description="number of files in it")
-    signatures: int = Field(ge=0, description="number of signatures")
-    packed: PackedRun = Field(description="what its file `pack.json` says")
+    file: str  # URI of the archive
+    sha256: str  # its digest
+    files: int = Field(ge=1)  # number of files in it
+    signatures: int = Field(ge=0)  # number of signatures
+    packed: PackedRun  # what its file `pack.json` says
 
 
 def pack(run: Run, to: str, *, features: bool | None = None) -> EvidencePack:

@@ -55,40 +55,37 @@ Result = TypeVar("Result")
 class Fault(Part):
     """One problem of a run."""
 
-    file: str = Field(description="URI of the file that is damaged, lost or foreign")
-    problem: str = Field(description="the problem and its fix")
+    file: str  # URI of the file that is damaged, lost or foreign
+    problem: str  # the problem and its fix
 
 
 class CheckedSignature(Signer):
     """A signature of a run, and how far it goes."""
 
-    key: str = Field(description="SHA-256 of the public key")
-    checked: bool = Field(description="whether its public key was given, and made it; otherwise anybody may have")
+    key: str  # SHA-256 of the public key
+    checked: bool  # whether its public key was given, and made it; otherwise anybody may have
 
 
 class Verified(Part):
     """What a verification found, and how far signatures go."""
 
-    sound: bool = Field(description="whether there are no faults")
-    checked: int = Field(ge=0, description="number of files that were read and compared")
-    faults: list[Fault] = Field(description="all problems")
-    entries: int = Field(default=0, ge=0, description="number of entries of the log")
-    signatures: list[CheckedSignature] = Field(default=[], description="signatures, and how far each goes")
-    newest_estimate_signed: bool | None = Field(
-        default=None,
-        description="whether checked signatures cover the newest estimate; null: no key, or no estimate",
-    )
-    not_signed: list[str] = Field(
-        default=[], description="what no checked signature covers, in sentences: faults, unless they are allowed"
-    )
+    sound: bool  # whether there are no faults
+    checked: int = Field(ge=0)  # number of files that were read and compared
+    faults: list[Fault]  # all problems
+    entries: int = Field(default=0, ge=0)  # number of entries of the log
+    signatures: list[CheckedSignature] = Field(default=[])  # signatures, and how far each goes
+    # whether checked signatures cover the newest estimate; null: no key, or no estimate
+    newest_estimate_signed: bool | None = None
+    # what no checked signature covers, in sentences: faults, unless they are allowed
+    not_signed: list[str] = Field(default=[])
 
 
 class Verification(Verified, Document):
     """Result of verifying all files of a run and its signatures."""
 
     format: Literal["opacc-verification/1"] = format_field("opacc-verification/1")
-    run: str = Field(description="URI of the run")
-    objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if unknown")
+    run: str  # URI of the run
+    objects: ChangedObjects | None  # objects of the pool that changed; null if unknown
 
 
 def verify(uri: str, keys: Sequence[str] = (), *, head: str | None = None, allow_later: bool = False) -> Verification:
@@ -420,27 +417,25 @@ NOTHING: Extent = "nothing"
 class RecomputedEstimate(StatedEstimate):
     """The newest estimate of a run, and what of it was recomputed."""
 
-    entry: int = Field(ge=1, description="entry of the log that states it")
-    measure: str = Field(description="what is estimated")
-    recomputed: Extent = Field(
-        description="what was recomputed from the labels: without features little or nothing can be"
-    )
-    earlier: int = Field(ge=0, description="earlier estimates, which are not recomputed")
+    entry: int = Field(ge=1)  # entry of the log that states it
+    measure: str  # what is estimated
+    recomputed: Extent  # what was recomputed from the labels: without features little or nothing can be
+    earlier: int = Field(ge=0)  # earlier estimates, which are not recomputed
 
 
 class PackVerification(Verified, Document):
     """Result of checking an archive of evidence."""
 
     format: Literal["opacc-pack-verification/1"] = format_field("opacc-pack-verification/1")
-    file: str = Field(description="URI of the archive")
-    sha256: str = Field(description="its digest")
-    run: str = Field(description="URI of the run, as the maker of the archive says")
-    made_with: str = Field(description="version of opacc_ray that made the archive, as its maker says")
-    verified_with: str = Field(description="version of opacc_ray that checked it")
-    weights: str | None = Field(description="SHA-256 of the model's weights; null: unknown")
-    code: str | None = Field(description="digest of the model's code; null: no code ran")
-    estimate: RecomputedEstimate | None = Field(description="the newest estimate; null: none, or it cannot be read")
-    attempts: Attempts = Field(description="the runs and draws of this pool, as the maker of the archive says")
+    file: str  # URI of the archive
+    sha256: str  # its digest
+    run: str  # URI of the run, as the maker of the archive says
+    made_with: str  # version of opacc_ray that made the archive, as its maker says
+    verified_with: str  # version of opacc_ray that checked it
+    weights: str | None  # SHA-256 of the model's weights; null: unknown
+    code: str | None  # digest of the model's code; null: no code ran
+    estimate: RecomputedEstimate | None  # the newest estimate; null: none, or it cannot be read
+    attempts: Attempts  # the runs and draws of this pool, as the maker of the archive says
 
 
 def verify_pack(

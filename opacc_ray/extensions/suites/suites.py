@@ -56,20 +56,20 @@ Layers = dict[str, NDArray[np.float32]]
 class SuiteExample(Part):
     """A labelled example of a suite."""
 
-    id: str = Field(description="its id in the pool")
-    label: str = Field(description="its label, which does not change")
-    prediction: str = Field(description="answer of the model that the suite compares with")
-    right: bool = Field(description="whether that answer is right")
+    id: str  # its id in the pool
+    label: str  # its label, which does not change
+    prediction: str  # answer of the model that the suite compares with
+    right: bool  # whether that answer is right
 
 
 class SuiteCoverage(Part):
     """How much of a model and of a pool a suite covers."""
 
-    criterion: str = Field(description="criterion of neuron coverage, over the hidden and the output layer")
-    requirements: int = Field(ge=1, description="requirements of these layers")
-    met: int = Field(ge=0, description="requirements that the suite meets")
-    pool: int | None = Field(default=None, ge=0, description="requirements that the pool meets; null: no pool is known")
-    both: int | None = Field(default=None, ge=0, description="requirements of the pool that the suite meets")
+    criterion: str  # criterion of neuron coverage, over the hidden and the output layer
+    requirements: int = Field(ge=1)  # requirements of these layers
+    met: int = Field(ge=0)  # requirements that the suite meets
+    pool: int | None = Field(default=None, ge=0)  # requirements that the pool meets; null: no pool is known
+    both: int | None = Field(default=None, ge=0)  # requirements of the pool that the suite meets
 
     @property
     def share(self) -> float:
@@ -83,19 +83,19 @@ class Suite(SealedDocument):
     remedy: ClassVar[str] = "restore it, or make the suite again with `opacc suite`"
 
     format: Literal["opacc-suite/1"] = format_field("opacc-suite/1")
-    name: str = Field(description="name of the audit")
-    run: str = Field(description="URI of the run whose labels these are")
-    made: str = Field(description="when the suite was made, in ISO 8601")
-    labelled: int = Field(ge=1, description="labelled examples of the run, of which the suite has some")
-    pool_size: int = Field(ge=1, description="examples of the run's pool")
-    method: str = Field(default=REDUCE, description="method that chose the examples from the labelled ones")
-    within: float | None = Field(description="regression: largest error of a right answer; null: answers are classes")
-    pool_accuracy: StatedEstimate | None = Field(description="estimate of the run; null: it had none")
-    coverage: SuiteCoverage | None = Field(description="of the run's pool by the suite; null: the run has no layer")
-    model: str = Field(description="model whose answers the suite compares with: spec, weights, run or table")
-    examples: list[SuiteExample] = Field(min_length=1, description="in the order of choice")
-    files: dict[str, str] = Field(description="SHA-256 of each other file of the suite")
-    spec: dict[str, Any] = Field(description="spec of the run: model, transform and batches")
+    name: str  # name of the audit
+    run: str  # URI of the run whose labels these are
+    made: str  # when the suite was made, in ISO 8601
+    labelled: int = Field(ge=1)  # labelled examples of the run, of which the suite has some
+    pool_size: int = Field(ge=1)  # examples of the run's pool
+    method: str = REDUCE  # method that chose the examples from the labelled ones
+    within: float | None  # regression: largest error of a right answer; null: answers are classes
+    pool_accuracy: StatedEstimate | None  # estimate of the run; null: it had none
+    coverage: SuiteCoverage | None  # of the run's pool by the suite; null: the run has no layer
+    model: str  # model whose answers the suite compares with: spec, weights, run or table
+    examples: list[SuiteExample] = Field(min_length=1)  # in the order of choice
+    files: dict[str, str]  # SHA-256 of each other file of the suite
+    spec: dict[str, Any]  # spec of the run: model, transform and batches
 
     @property
     def failures(self) -> int:
@@ -302,36 +302,34 @@ LEFT = 0.05
 class Changed(Part):
     """An example of a suite whose answer is right now and was wrong, or the reverse."""
 
-    id: str = Field(description="its id")
-    label: str = Field(description="its label")
-    before: str = Field(description="answer that the suite compares with")
-    now: str = Field(description="answer of the model")
+    id: str  # its id
+    label: str  # its label
+    before: str  # answer that the suite compares with
+    now: str  # answer of the model
 
 
 class Regression(Document):
     """Result of a model on a regression suite."""
 
     format: Literal["opacc-regression/1"] = format_field("opacc-regression/1")
-    suite: str = Field(description="URI of the suite")
-    model: str = Field(description="spec, weights, run or table of the answers")
-    passed: bool = Field(description="whether no more examples than allowed are wrong that were right")
-    allowed: int = Field(ge=0, description="examples that may be wrong although they were right")
-    examples: int = Field(ge=1, description="examples of the suite")
-    right: int = Field(ge=0, description="examples that the model gets right")
-    right_before: int = Field(ge=0, description="examples that the model before got right")
-    newly_wrong: list[Changed] = Field(description="examples that were right and are wrong")
-    newly_right: list[Changed] = Field(description="examples that were wrong and are right")
-    otherwise_wrong: int = Field(ge=0, description="examples that were wrong and are wrong with another answer")
-    pool_accuracy: StatedEstimate | None = Field(
-        description="accuracy on the pool, estimated by the run that the suite was made from; the share of right "
-        "examples of a suite is no estimate of it; null: it was not estimated"
-    )
-    coverage: SuiteCoverage | None = Field(
-        description="how much of this model, and of the pool of a run, the suite covers; null: it was not measured"
-    )
-    age: float = Field(description="days since the suite was made")
-    accepted: bool = Field(description="whether the suite now compares with these answers")
-    warnings: list[str] = Field(description="how the model or the pool has left what the suite covers")
+    suite: str  # URI of the suite
+    model: str  # spec, weights, run or table of the answers
+    passed: bool  # whether no more examples than allowed are wrong that were right
+    allowed: int = Field(ge=0)  # examples that may be wrong although they were right
+    examples: int = Field(ge=1)  # examples of the suite
+    right: int = Field(ge=0)  # examples that the model gets right
+    right_before: int = Field(ge=0)  # examples that the model before got right
+    newly_wrong: list[Changed]  # examples that were right and are wrong
+    newly_right: list[Changed]  # examples that were wrong and are right
+    otherwise_wrong: int = Field(ge=0)  # examples that were wrong and are wrong with another answer
+    # accuracy on the pool, estimated by the run that the suite was made from; the share of right examples of a suite
+    # is no estimate of it; null: it was not estimated
+    pool_accuracy: StatedEstimate | None
+    # how much of this model, and of the pool of a run, the suite covers; null: it was not measured
+    coverage: SuiteCoverage | None
+    age: float  # days since the suite was made
+    accepted: bool  # whether the suite now compares with these answers
+    warnings: list[str]  # how the model or the pool has left what the suite covers
 
 
 class _Answers(NamedTuple):

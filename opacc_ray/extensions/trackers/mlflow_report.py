@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError, StorageError, redacted, shortened
 from opacc_ray.estimation.intervals import clipped
@@ -37,9 +35,9 @@ class LoggedReport(Document):
     """A report that was logged to MLflow."""
 
     format: Literal["opacc-mlflow/1"] = format_field("opacc-mlflow/1")
-    run: str = Field(description="URI of the run")
-    id: str = Field(description="id of the run of MLflow")
-    tracking_uri: str = Field(description="where MLflow keeps it")
+    run: str  # URI of the run
+    id: str  # id of the run of MLflow
+    tracking_uri: str  # where MLflow keeps it
 
 
 def log_report(run: Run, out: str | None = None) -> LoggedReport:
