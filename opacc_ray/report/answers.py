@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from opacc_ray.audit.comparison import ModelComparison
     from opacc_ray.audit.goals import LabelBudget
     from opacc_ray.audit.status import RunLog, RunStatus
-    from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
     from opacc_ray.labels.desk import LabelSession
+    from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
     from opacc_ray.report.report_documents import WrittenReport
     from opacc_ray.runs import estimate_documents as documents
     from opacc_ray.runs.run import Run

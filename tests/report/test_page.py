@@ -13,7 +13,7 @@ from PIL import Image
 from reported_run import CLASSES, KEYS, PREDICTION, TRUTH, N, labelled_run, write_run
 
 from opacc_ray.audit import verbs
-from opacc_ray.report.page import markdown_prose, origin_of, page, style, summary
+from opacc_ray.report.page import markdown_prose, origin_of, page, summary
 from opacc_ray.report.run_report import gather
 from opacc_ray.runs.run import Run
 
@@ -194,29 +194,6 @@ def test_pictures_are_those_of_the_examples_they_stand_by(run: Run, html: str) -
         pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(item["src"].partition(",")[2]))))
         assert item["alt"] in wrong
         assert (pixels == int(item["alt"][:3])).all()
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of #rrggbb, as WCAG 2.2 defines it."""
-    channels = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_every_colour_of_text_and_marks_stands_out(scheme: int) -> None:
-    css = str(style())
-    block = re.findall(r":root \{(.*?)\}", css, re.DOTALL)[scheme]
-    colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
-
-    def contrast(above: str, below: str) -> float:
-        bright, dark = sorted((luminance(colours[above]), luminance(colours[below])), reverse=True)
-        return (bright + 0.05) / (dark + 0.05)
-
-    for name in ("ink", "quiet", "own", "claim"):
-        assert contrast(name, "paper") >= 4.5
-    assert contrast("ink", "notice") >= 4.5
-    assert contrast("quiet", "wash") >= 4.5
 
 
 def test_markdown_keeps_commands_as_code_and_everything_else_as_text() -> None:

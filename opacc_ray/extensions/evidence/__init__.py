@@ -8,7 +8,6 @@ from opacc_ray.cli import command as cli
 from opacc_ray.errors import DataError, counted
 
 if TYPE_CHECKING:
-    from opacc_ray.extensions.evidence.evidence import SealState
     from opacc_ray.extensions.evidence.verify import PackVerification, Verified
     from opacc_ray.report.facts import Line
     from opacc_ray.runs.run import Run
@@ -26,21 +25,12 @@ def seal(
 ) -> cli.Answer:
     """Write down what will be stated, before the first label."""
     from opacc_ray.extensions.evidence.evidence import seal as seal_run
+    from opacc_ray.report.facts import facts
 
-    found = seal_run(run, metrics=metrics, by=by, level=level, half_width=until, promised_by=name)
-    return cli.Answer(found, seal_text(found))
-
-
-def seal_text(found: "SealState") -> "list[Line]":
-    """Describe a seal, and how the newest estimate deviates from it."""
-    from opacc_ray.report.facts import facts, warned
-
-    own = found.seal
-    goal = None if own.half_width is None else f"±{own.half_width:g}"
-    lines = facts(
-        ("sealed", f"{', '.join(own.metrics)} at level {own.level:g}"), ("by", ", ".join(own.by)), ("until", goal)
-    )
-    return [*lines, *warned(found.deviations, "deviates")]
+    made = seal_run(run, metrics=metrics, by=by, level=level, half_width=until, promised_by=name)
+    goal = None if until is None else f"±{until:g}"
+    what = f"{', '.join(made.seal.metrics)} at level {level:g}"
+    return cli.Answer(made, facts(("sealed", what), ("by", ", ".join(by)), ("until", goal)))
 
 
 @cli.command("sign")

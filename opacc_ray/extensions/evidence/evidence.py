@@ -89,13 +89,12 @@ class Signed(SealedDocument):
 
 
 class SealState(Document):
-    """A seal, and how the newest estimate of the run deviates from it."""
+    """A seal of a run."""
 
     format: Literal["opacc-sealed/1"] = format_field("opacc-sealed/1")
     run: str  # URI of the run
     at: str  # time of the seal: ISO 8601, UTC
     seal: Seal  # what was promised
-    deviations: list[str]  # how the newest estimate deviates, in sentences
 
 
 FOLDER, PAYLOAD, PREDICATE = "signatures/", "application/vnd.in-toto+json", "urn:opacc:evidence:1"
@@ -142,21 +141,9 @@ def seal(
             raise LabelError(f"{now.uri} is sealed already, by entry {now.logged(Seal)[0][0].number} of its log")
         return Happening([own])
 
-    run.log.append(decide)
-    found = read_seal(run)
-    assert found is not None
-    return found
-
-
-def read_seal(run: Run) -> SealState | None:
-    """Return the seal of a run, and how its newest estimate deviates; None if it is not sealed."""
-    sealed = run.logged(Seal)
-    if not sealed:
-        return None
-    commit, own = sealed[0]
-    stated = run.read_estimate()
-    found = [] if stated is None else list(own.deviations(stated))
-    return SealState(run=run.uri, at=commit.at, seal=own, deviations=found)
+    commit = run.log.append(decide)
+    assert commit is not None
+    return SealState(run=run.uri, at=commit.at, seal=own)
 
 
 # -- signatures ----------------------------------------------------------------------------------------------
