@@ -562,7 +562,7 @@ def _refuse_unselected(run: Run, id: str) -> None:
 
 def _answers_of(run: Run, log: LabelLog, id: str | None) -> list[Answered]:
     """Return the answers to all examples or to one, those to one example next to each other."""
-    read = labelled_rounds.canonical_form(run)
+    read, conflict = labelled_rounds.canonical_form(run), log.rules.conflict
     by_id: dict[str, list[tuple[LoggedFile, Label, Label | None]]] = {}
     for file in log.returned:
         for row in file.labels():
@@ -571,7 +571,7 @@ def _answers_of(run: Run, log: LabelLog, id: str | None) -> list[Answered]:
                 with suppress(LabelError):  # no label
                     canonical = joining.in_canonical_form(row, read)
                 by_id.setdefault(row.id, []).append((file, row, canonical))
-    return [item for given in by_id.values() for item in _with_states(given, log.rules.conflict)]
+    return [item for given in by_id.values() for item in _with_states(given, conflict)]
 
 
 def _with_states(given: Sequence[tuple[LoggedFile, Label, Label | None]], conflict: str) -> Iterator[Answered]:
