@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -373,14 +372,6 @@ def test_a_withdrawal_holds_though_other_labels_are_in_conflict(run: Run, capsys
     assert found[0].startswith(f"withdrawn  2 labels of {one!r}, for round 1")
     assert found[-1].startswith("rounds     the rounds cannot be counted yet: ")
     assert f"labels in conflict on 1 example(s): {other!r}" in found[-1]
-
-
-@pytest.mark.parametrize(("hours", "offset"), [(15, ""), (15, "+00:00"), (30, "+14:00")])
-def test_a_time_in_the_future_of_every_zone_is_refused(run: Run, hours: float, offset: str) -> None:
-    time = (datetime.now(UTC) + timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S") + offset
-    rows = [(*row, time) for row in truth(ids_of(run))]
-    with pytest.raises(LabelError, match=r"line 2 was labelled at .*, which is in the future: correct the time"):
-        label_actions.import_labels(run, "timed.csv", csv_of(rows, "id,label,labelled_at"))
 
 
 # -- manifests -------------------------------------------------------------------------------------------

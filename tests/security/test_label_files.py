@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -106,8 +106,9 @@ def test_names_without_end_are_refused_early(run: Run) -> None:
 
 def test_time_in_the_future_is_refused(run: Run) -> None:
     first = run.read_selection(1).ids[0]
-    soon = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    for time_text in ("9999-12-31T23:59:59", "9999-12-31T23:59:59-23:00", soon):
+    soon = datetime.now(UTC) + timedelta(hours=15)  # later than now in every zone
+    texts = soon.isoformat(), soon.replace(tzinfo=None).isoformat(), soon.astimezone(timezone(-timedelta(hours=9)))
+    for time_text in ("9999-12-31T23:59:59", "9999-12-31T23:59:59-23:00", *map(str, texts)):
         said = refusal(run, f"id,label,annotator,labelled_at\n{first},cat,ann,{time_text}\n".encode())
         assert f"back.csv line 2 was labelled at '{time_text}', which is in the future" in said
 
