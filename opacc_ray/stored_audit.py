@@ -521,14 +521,13 @@ def _bytes_of(file: str) -> bytes:
     """Return the content of a file of labels of at most :data:`MAX_BYTES`."""
     try:
         with open(file, "rb") as opened:
-            size = os.fstat(opened.fileno()).st_size
-            data = opened.read(MAX_BYTES + 1) if size <= MAX_BYTES else b""
+            data = opened.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise LabelError(f"there is no file {file}; check the path") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise LabelError(f"the labels {file} cannot be read: {reason}") from None
-    if max(size, len(data)) > MAX_BYTES:
+    if len(data) > MAX_BYTES:
         raise LabelError(f"{file} has more than {MAX_BYTES} bytes; split it")
     return data
 

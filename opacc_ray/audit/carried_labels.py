@@ -183,53 +183,40 @@ def _choose(run: Run, carried: Carried, num: int, progress: Report) -> Selection
     spec, sample = run.spec, run.spec.sample
     parameters = parse_parameters(sample.method, spec.drawn_with(sample.method, sample.parameters))
     needs = find_method(sample.method).needs(parameters)
-    failure = 1 - _outcomes(run, carried)
-    learns = parameters.learns_from_history
+    failure, learns = 1 - _outcomes(run, carried), parameters.learns_from_history
     history = _history(run, carried, failure) if learns else NO_HISTORY
+    added, inclusion, num_new = np.empty(0, dtype=np.int64), np.empty(0), int((~carried.common).sum())
     with feature_store.open_view(run, needs, parameters.optional_features, parameters.instead) as view:
         p, leverage = _predicted(view, parameters, carried.places, failure, learns)
         drawn = _draw(run, view, carried, num, history, progress)
-        places = carried.places
-        columns = [carried.probability, p[places], leverage, np.full(len(places), OLD)]
         if drawn is not None:
-            places = np.concatenate([carried.places, drawn.index])
-            inclusion = 1 / (int((~carried.common).sum()) * drawn.design.weights)
-            more = [np.minimum(inclusion, 1.0), p[drawn.index], np.zeros(len(drawn)), np.full(len(drawn), NEW)]
-            columns = [np.concatenate(pair) for pair in zip(columns, more, strict=True)]
-        ids = view.identify(places)
-    sizes = [len(carried.ids)] + ([len(drawn)] if drawn is not None else [])
+            added, inclusion = drawn.index, np.minimum(1 / (num_new * drawn.design.weights), 1.0)
+        places = np.concatenate([carried.places, added])
+        ids = tuple(view.identify(places))
+    sizes = [len(carried.ids), len(added)]
     design = Grown(
-        inclusion_probability=columns[0],
-        predicted_failure=np.clip(columns[1], 0, 1),
+        inclusion_probability=np.concatenate([carried.probability, inclusion]),
+        predicted_failure=np.clip(p[places], 0, 1),
         predicted_failures=float(p.sum()),
         population=len(p),
         num_drawn=len(places),
         labelled_before=np.empty(0, dtype=np.int64),
-        part=columns[3].astype(np.int64),
-        leverage=columns[2],
-        drawn=np.array(sizes),
+        part=np.repeat([OLD, NEW], sizes),
+        leverage=np.concatenate([leverage, np.zeros(len(added))]),
+        drawn=np.array(sizes if drawn is not None else sizes[:1]),
     )
     facts = {
         "run": carried.run.name,
         "labels": len(carried.ids),
         "of": carried.num_labels,
         "share": float(carried.common.mean()),
-        "new": int((~carried.common).sum()),
+        "new": num_new,
     }
     if carried.reason:
         facts["reason"] = f"of the labels carried over from {carried.run.name}, {carried.reason}"
     made = drawn.parameters if drawn is not None else json.loads(json.dumps(asdict(parameters)))
-    said = dict(drawn.facts) if drawn is not None else {}
-    return Selection(
-        method=sample.method,
-        parameters=made,
-        seed=spec.seed,
-        pool_size=len(p),
-        index=places,
-        ids=tuple(ids),
-        design=design,
-        facts=said | {CARRIED: facts},
-    )
+    facts = dict(drawn.facts if drawn is not None else {}) | {CARRIED: facts}
+    return Selection(sample.method, made, spec.seed, len(p), places, ids, design, facts=facts)
 
 
 def _outcomes(run: Run, carried: Carried) -> NDArray[np.float64]:

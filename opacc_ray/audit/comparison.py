@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -210,14 +209,12 @@ def check_comparable(own: ModelSpec, place: str, other: Run) -> None:
         raise SpecError(
             f"{nameless} does not name its classes, and the other run does; run its spec with model.classes"
         )
-    for names, uri, known, rest in ((mine, place, others, other.uri), (others, other.uri, mine, place)):
-        strange = next((name for name in names if name not in known), None)
-        if strange is not None:
-            near = get_close_matches(strange, known, 1, cutoff=0.0)
-            raise SpecError(
-                f"{strange!r} is a class of {uri} and not of {rest}, where {near[0]!r} is nearest; "
-                "give runs whose models have the same classes, in any order"
-            )
+    strange = next((name for name in (*mine, *others) if (name in mine) != (name in others)), None)
+    if strange is not None:
+        whose = place if strange in mine else other.uri
+        raise SpecError(
+            f"{strange!r} is a class of {whose} alone; give runs whose models have the same classes, in any order"
+        )
 
 
 # -- comparison ------------------------------------------------------------------------------------------------

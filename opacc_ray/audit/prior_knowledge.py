@@ -34,8 +34,8 @@ from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.pool import NO_HISTORY, History, Pool, read_judges, read_said, text_of
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import HistorySource, KeptFile, KeptHistory, digest_of
+from opacc_ray.runs.run import Run, read_kept
+from opacc_ray.runs.run_documents import HistorySource, KeptHistory, described_files
 from opacc_ray.runs.series import names_of_runs
 from opacc_ray.spec import ReferenceSpec, Spec
 
@@ -87,13 +87,7 @@ def read_record(run: Run) -> KeptHistory | None:
 
 def read_file(run: Run, kept: KeptHistory, name: str) -> bytes:
     """Read a stored file; raises DataError if it is lost or was changed."""
-    folder = run.store.store(f"{FOLDER}/{kept.folder}")
-    if not folder.exists(name):
-        raise DataError(f"{folder.uri_of(name)} is lost; restore it from a backup")
-    data = folder.read(name)
-    if digest_of(data) != kept.files[name].sha256:
-        raise DataError(f"{folder.uri_of(name)} was changed since it was gathered; restore it from a backup")
-    return data
+    return read_kept(run.store.store(f"{FOLDER}/{kept.folder}"), kept.files, name, "gathered")
 
 
 def uri_of(run: Run) -> str:
@@ -103,9 +97,7 @@ def uri_of(run: Run) -> str:
 
 def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -> KeptHistory:
     """Write the files, then create the record; of two commands at the same time, one succeeds."""
-    described = {name: KeptFile(sha256=digest_of(data), size=len(data)) for name, data in files.items()}
-    joined = "".join(f"{name} {item.sha256}\n" for name, item in sorted(described.items()))
-    folder = digest_of(joined.encode())[:16]
+    folder, described = described_files(files)
     run.store.store(f"{FOLDER}/{folder}").write_many(files.items(), 8)
     record = KeptHistory(run=run.header.digest, folder=folder, files=described, sources=list(sources))
     return KeptHistory.from_bytes(run.store.create(RECORD, record.to_bytes()), uri_of(run))

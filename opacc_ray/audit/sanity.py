@@ -174,25 +174,24 @@ def _random_results(tried: Trial) -> list[str]:
 
 def predictions_of(model: ModelSpec, columns: Mapping[str, NDArray[Any]]) -> Predicted:
     """Summarize the predictions for some examples."""
-    prediction, is_regression = columns["prediction"], model.task == "regression"
+    prediction = columns["prediction"]
     counts = Counter(prediction.tolist()) if model.task == "classification" else None
+    values = prediction if model.task == "regression" else columns.get("confidence")
+    return _predicted(model, len(prediction), counts, values)
+
+
+def _predicted(model: ModelSpec, num: int, counts: Mapping[int, int] | None, values: NDArray[Any] | None) -> Predicted:
+    """Summarize predictions, from the examples of each class, and the confidences or the values of a regression."""
+    spread = None
+    if values is not None:
+        spread = Spread(low=float(values.min()), median=float(np.median(values)), high=float(values.max()))
+    most_first = None if counts is None else sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return Predicted(
-        examples=len(prediction),
-        classes=None if counts is None else _named(model, counts),
-        confidence=None if is_regression else _spread(columns.get("confidence")),
-        values=_spread(prediction) if is_regression else None,
+        examples=num,
+        classes=None if most_first is None else {model.name_of(code): num for code, num in most_first},
+        confidence=None if model.task == "regression" else spread,
+        values=spread if model.task == "regression" else None,
     )
-
-
-def _named(model: ModelSpec, counts: Mapping[int, int]) -> dict[str, int]:
-    """Return the numbers of predictions by the names of their classes, most frequent first."""
-    return {model.name_of(code): num for code, num in sorted(counts.items(), key=lambda item: (-item[1], item[0]))}
-
-
-def _spread(values: NDArray[Any] | None) -> Spread | None:
-    if values is None:
-        return None
-    return Spread(low=float(values.min()), median=float(np.median(values)), high=float(values.max()))
 
 
 def note_trial(run: Run, warnings: Sequence[str]) -> None:
@@ -208,13 +207,9 @@ def note_predictions(run: Run) -> None:
     model, index = run.spec.model, run.complete_features().index
     is_regression = model.task == "regression"
     name = "prediction" if is_regression else "confidence"
-    spread = _spread(feature_store.read_sample(run, name)) if is_regression or name in index.features else None
-    predicted = Predicted(
-        examples=index.num_examples,
-        classes=None if is_regression or index.predicted is None else _named(model, index.predicted),
-        confidence=None if is_regression else spread,
-        values=spread if is_regression else None,
-    )
+    values = feature_store.read_sample(run, name) if is_regression or name in index.features else None
+    predicted = _predicted(model, index.num_examples, None if is_regression else index.predicted, values)
+    spread = predicted.confidence or predicted.values
     span = None if spread is None else plausibility.Range(spread.low, spread.median, spread.high)
     warnings = plausibility.about_predictions(predicted.examples, predicted.classes, span, run.num_classes)
     warnings += about_orientation(run.spec.pool, index.turned, predicted.examples)
@@ -227,14 +222,9 @@ def note_predictions(run: Run) -> None:
     run.store.write(SANITY, sanity.to_bytes())
 
 
-def read_sanity(run: Run) -> ModelSanity | None:
-    """Read ``sanity.json``, or None if there is none; raises DataError if it is damaged."""
-    return run.read_document(ModelSanity, SANITY)
-
-
 def _noticed(run: Run) -> ModelSanity | None:
     with suppress(DataError):  # `opacc verify` reports it, and no number depends on it
-        return read_sanity(run)
+        return run.read_document(ModelSanity, SANITY)
     return None
 
 

@@ -24,17 +24,6 @@ from opacc_ray.errors import DataError, LostRayError, counted
 from opacc_ray.extract import feature_set, reference
 from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.feature_files import Features
-from opacc_ray.extract.feature_set import (
-    HOME,
-    INDEX,
-    Index,
-    IndexedShard,
-    decided_by,
-    describe,
-    locate,
-    plan_set,
-    read_index,
-)
 from opacc_ray.extract.inference import check_decided, refusal
 from opacc_ray.extract.model_code import Code, changes, code_of, confirm, copy_records, has_records, outdated, records
 from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, finished_shards, hashes_of, read_report
@@ -117,7 +106,7 @@ def _fault(resolved: Resolved, *, trial: bool) -> str | None:
 
 
 def _resolved(spec: Spec, plan: Plan, compared: Plan | None, code: Code | None) -> Resolved:
-    link = plan_set(spec, plan, compared, code)
+    link = feature_set.plan_set(spec, plan, compared, code)
     header = header_of(spec, plan, compared, link, code)
     uri = join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}")
     stored = open_store(uri).read_if_there(HEADER)
@@ -147,7 +136,7 @@ def _stored(resolved: Resolved) -> Iterator[tuple[PoolSpec, Plan, Store]]:
     yield spec.pool, resolved.plan, feature_set.feature_set(store, link).folder
     before = run_beside(open_store(spec.output), header.grown_from)
     if before is not None:
-        shards = [shard for shard in locate(before.features, resolved.plan.shards) if shard.carried]
+        shards = [shard for shard in feature_set.locate(before.features, resolved.plan.shards) if shard.carried]
         yield spec.pool, resolved.plan._replace(shards=tuple(shards)), before.features
     if resolved.compared is not None and spec.reference is not None:
         digest = reference.digest(spec, resolved.compared, header.code)
@@ -184,14 +173,14 @@ def _changed(resolved: Resolved) -> str | None:
     if not found:
         return None
     _, run, other, what = max(found, key=lambda item: item[0])
-    place = f"{HOME}/{other.features.digest}" if other.features else f"{run}/{HOME}"
+    place = f"{feature_set.HOME}/{other.features.digest}" if other.features else f"{run}/{feature_set.HOME}"
     kept = f" for {run}, which keeps them with its rounds and labels" if other.spec.name == now.spec.name else ""
     return f"{what} since the features in {place} were extracted{kept}"
 
 
 def _decided(header: RunHeader, plan: Plan) -> tuple[str, dict[str, object]]:
     """Return everything that decides the features of a run, apart from its code."""
-    return header.pool.digest, decided_by(header.spec, header.spec.pool, plan, None)
+    return header.pool.digest, feature_set.decided_by(header.spec, header.spec.pool, plan, None)
 
 
 # -- extraction ------------------------------------------------------------------------------------------------
@@ -232,7 +221,7 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[S
         Stage(Extraction(spec, spec.pool, names, own.folder, covered, code=code, known=known_features(run)), plan)
     )
     if link is not None:
-        feature_set.write_description(own.folder, describe(spec, plan, compared, link.features, code))
+        feature_set.write_description(own.folder, feature_set.describe(spec, plan, compared, link.features, code))
     for name, place in own.added.items():
         stages.append(Stage(Extraction(spec, spec.pool, (name,), place, folder, hidden=own.folder, code=code), plan))
     return stages
@@ -282,7 +271,7 @@ def _extract(stages: Sequence[Stage], progress: Report, made: list[int]) -> None
 
 def _located(known: Store, shards: Sequence[Shard]) -> list[Shard]:
     """Return the shards with the known features of their parts, and log how many those are."""
-    found = locate(known, shards)
+    found = feature_set.locate(known, shards)
     taken, total = sum(len(shard.carried) for shard in found), sum(len(shard.parts) for shard in found)
     log.info(
         "features of %d of %s are those of %s",
@@ -343,7 +332,7 @@ def _work_on(
 def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
     """Write the index of a complete folder, and report examples that are left out."""
     job = stage.job
-    index = read_index(job.target)
+    index = feature_set.read_index(job.target)
     if index is None:
         if what := outdated(job.target, job.modules):
             log.warning("%s since extraction began: the features are those of before, and a rerun extracts again", what)
@@ -364,7 +353,7 @@ def index_features(
     plan: Plan,
     reports: Mapping[int, ShardReport] | None = None,
     others: Mapping[str, bytes] | None = None,
-) -> Index:
+) -> feature_set.Index:
     """Write the index that completes extraction, from the reports of the shards by number.
 
     For a shard without a report, its file is read and compared with the plan. No feature is read. Ids from the pool
@@ -401,7 +390,7 @@ def index_features(
     return index
 
 
-def _refuse_repeated(job: Extraction, index: Index, reports: Sequence[ShardReport]) -> None:
+def _refuse_repeated(job: Extraction, index: feature_set.Index, reports: Sequence[ShardReport]) -> None:
     """Raise DataError if an id from the pool is not unique."""
     if not any(report.own_ids for report in reports):
         return
@@ -429,7 +418,7 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
     whole = sum(sizes[shard.file] for shard in there) <= READ_WHOLE
     base = None
     with suppress(DataError):  # it will be replaced
-        base = read_index(job.hidden) if job.hidden else None
+        base = feature_set.read_index(job.hidden) if job.hidden else None
     shards, base_ids = _by_file(index), {shard.file: shard.ids for shard in _by_file(base).values()}
 
     def check(shard: Shard) -> ShardReport | str | None:
@@ -464,25 +453,25 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
         log.info("%d of %s done before: %s", kept, done, job.target.uri)
     if index and missing:
         log.warning("%s lacks %d of its shards; extracting them again", job.target.uri, len(missing))
-        job.target.delete(INDEX)
+        job.target.delete(feature_set.INDEX)
     reports = {shard.number: answer for shard, answer in found.items() if isinstance(answer, ShardReport)}
     return Found(missing, reports)
 
 
-def _by_file(index: Index | None) -> dict[str, IndexedShard]:
+def _by_file(index: feature_set.Index | None) -> dict[str, feature_set.IndexedShard]:
     return {shard.file: shard for shard in index.shards} if index else {}
 
 
-def _sound_index(job: Extraction, plan: Plan) -> Index | None:
+def _sound_index(job: Extraction, plan: Plan) -> feature_set.Index | None:
     """Read the index of a folder; deletes it and returns None if it is damaged or belongs to another plan."""
     try:
-        index = read_index(job.target)
+        index = feature_set.read_index(job.target)
         if index and [shard.file for shard in index.shards] != [shard.file for shard in plan.shards]:
-            raise DataError(f"{job.target.uri_of(INDEX)} lists other shards than the plan")
+            raise DataError(f"{job.target.uri_of(feature_set.INDEX)} lists other shards than the plan")
         if index and job.ranges:
             reference.read_ranges(job.target)
     except DataError as error:
         log.warning("%s; writing it again", error)
-        job.target.delete(INDEX)
+        job.target.delete(feature_set.INDEX)
         return None
     return index

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -627,16 +626,7 @@ def _wrong_usage(error: click.ClickException, *, as_json: bool) -> int:
         click.echo(error.format_message(), err=True)
         return error.exit_code
     hint = f"; see {context.command_path} --help" if context else ""
-    if isinstance(error, click.NoSuchOption) and context:
-        error = click.NoSuchOption(error.option_name, None, _options_like(error.option_name, context), context)
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.type is cli.RUN:
         newest = [name for names in known_outputs().values() for name in names][:_SHOWN]
         hint = (f", such as {', '.join(newest)}" if newest else "") + hint
     return cli.fail(f"{error.format_message().rstrip('.')}{hint}", 2, as_json=as_json)
-
-
-def _options_like(name: str, context: click.Context) -> list[str]:
-    """Return the option that was probably meant: click compares the dashes too, and names hidden options."""
-    shown = [item for item in context.command.get_params(context) if not getattr(item, "hidden", False)]
-    names = [own.lstrip("-") for item in shown for own in item.opts if own.startswith("--")]
-    return [f"--{near}" for near in get_close_matches(name.lstrip("-"), names, 1)]

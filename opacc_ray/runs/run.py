@@ -19,7 +19,7 @@ import json
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -48,6 +48,7 @@ from opacc_ray.runs.run_documents import (
     Goal,
     Happening,
     IgnoredFiles,
+    KeptFile,
     ModelDigest,
     PoolListing,
     ReferenceListing,
@@ -78,15 +79,13 @@ THREADS = 8
 """Files that are read or written at the same time."""
 
 
-def read_drawn(folder: Store, draw: Draw, name: str) -> bytes:
-    """Read a file from the folder of a draw; raises DataError if it is lost, or was changed after the draw."""
-    if name not in draw.files:
-        raise DataError(f"{folder.uri} has a draw without {name}; restore it from a backup")
-    data = folder.read_if_there(name)
+def read_kept(folder: Store, files: Mapping[str, KeptFile], name: str, since: str = "drawn") -> bytes:
+    """Read a file of a draw or a history from its folder; raises DataError if it is lost, or was changed afterwards."""
+    data = folder.read_if_there(name) if name in files else None
     if data is None:
         raise DataError(f"{folder.uri_of(name)} is lost; restore it from a backup")
-    if digest_of(data) != draw.files[name].sha256:
-        raise DataError(f"{folder.uri_of(name)} was changed since it was drawn; restore it from a backup")
+    if digest_of(data) != files[name].sha256:
+        raise DataError(f"{folder.uri_of(name)} was changed since it was {since}; restore it from a backup")
     return data
 
 
@@ -292,7 +291,7 @@ class Run:
         """Return the content of a file of a round, and its URI."""
         draw = self.draw_of(number)
         folder = self.folder(number, draw)
-        data = self._drawn.get((draw.folder, name)) or read_drawn(folder, draw, name)
+        data = self._drawn.get((draw.folder, name)) or read_kept(folder, draw.files, name)
         if self._seen is not None:
             self._drawn[draw.folder, name] = data
         return data, folder.uri_of(name)

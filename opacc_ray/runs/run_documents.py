@@ -137,6 +137,13 @@ class KeptFile(Part):
     size: int = Field(ge=0)  # bytes
 
 
+def described_files(files: Mapping[str, bytes]) -> tuple[str, dict[str, KeptFile]]:
+    """Return the name of the folder of some files, a digest of all of them, and each file by its name."""
+    described = {name: KeptFile(sha256=digest_of(data), size=len(data)) for name, data in sorted(files.items())}
+    content = {name: file.sha256 for name, file in described.items()}
+    return digest_of(json.dumps(content, sort_keys=True).encode())[:16], described
+
+
 class Draw(SealedDocument):
     """The draw of a round. It is created after its files; the round exists from then on."""
 
@@ -149,9 +156,7 @@ class Draw(SealedDocument):
     @classmethod
     def of(cls, files: Mapping[str, bytes], run: str, features: str) -> "Draw":
         """Return the draw that consists of some files; ``features`` is the digest of what it was drawn from."""
-        described = {name: KeptFile(sha256=digest_of(data), size=len(data)) for name, data in sorted(files.items())}
-        content = {name: file.sha256 for name, file in described.items()}
-        folder = digest_of(json.dumps(content, sort_keys=True).encode())[:16]
+        folder, described = described_files(files)
         return cls(run=run, features=features, folder=folder, files=described)
 
     def words(self) -> str:

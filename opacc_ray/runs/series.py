@@ -137,10 +137,9 @@ class PoolChanges(Part):
 
 def changes_since(before: Run, entries: Sequence[Entry]) -> PoolChanges | None:
     """Return how the objects of a pool differ from those of an earlier run; None if its listing is lost."""
-    try:
+    old = dict[str, Entry]()
+    with suppress(DataError):
         old = read_listing(before)
-    except DataError:
-        return None
     if not old:
         return None
     now = {entry.key: entry for entry in entries}
@@ -167,12 +166,9 @@ def output_of(run: Run) -> Store:
 
 def run_beside(output: Store, name: str | None) -> Run | None:
     """Return a run of an output by its name; None if it is lost or damaged."""
-    if name is None:
-        return None
-    try:
-        return Run.open(output.store(name).uri)
-    except DataError:
-        return None
+    with suppress(DataError):
+        return None if name is None else Run.open(output.store(name).uri)
+    return None
 
 
 def features_before(spec: Spec, plan: Plan, link: FeatureLink | None, code: Code | None) -> str | None:
@@ -199,10 +195,9 @@ def _deciding(spec: Spec, plan: Plan, features: set[str]) -> dict[str, Any]:
 
 
 def _sound_index(folder: Store) -> Index | None:
-    try:
+    with suppress(DataError):
         return read_index(folder)
-    except DataError:
-        return None
+    return None
 
 
 def known_features(run: Run) -> Store | None:
@@ -217,12 +212,10 @@ def pool_changes(run: Run, entries: Sequence[Entry] | None = None) -> PoolChange
     ``entries`` are the pool's objects; None: those of the run's listing.
     """
     earlier = run_beside(output_of(run), run.header.grown_from)
-    if earlier is None:
-        return None
-    try:
-        return changes_since(earlier, [*read_listing(run).values()] if entries is None else entries)
-    except DataError:
-        return None
+    with suppress(DataError):
+        if earlier is not None:
+            return changes_since(earlier, [*read_listing(run).values()] if entries is None else entries)
+    return None
 
 
 REMOVED = "removed/"  # folder of an output

@@ -14,7 +14,7 @@ from small_pictures import picture
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.labels import label_actions
-from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -110,17 +110,6 @@ def test_long_selections_report_their_progress(spec) -> None:
     seen.clear()
     verbs.next_round(run, 40, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (40, 40)
-
-
-def test_local_folders_serve_as_well_as_buckets(spec, finished: Run, scans: str, tmp_path: Path) -> None:
-    source: Store = open_store(f"{scans}/pool")
-    keys = [entry.key for entry in source.list()]
-    open_store(str(tmp_path / "pool")).write_many(zip(keys, source.read_many(keys), strict=True))
-    content = spec(pool={"uri": str(tmp_path / "pool"), "format": "images"}, output=str(tmp_path / "audits"))
-    with extracting_here():
-        local = run_spec(content)
-    assert Path(local.uri).is_dir()
-    assert local.read_selection(1).to_dict() == finished.read_selection(1).to_dict()
 
 
 def test_array_files_give_the_same_features_as_images(spec, finished: Run, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
 from opacc_ray.estimation.sequential import interim_level
 from opacc_ray.runs.run import Run
-from opacc_ray.stored_audit import Audit
 
 DEFECT = goals.read_target("recall@defect")
 BY_CAMERA = goals.read_target("accuracy", "camera")
@@ -146,15 +145,6 @@ def test_a_goal_that_was_another_number_before_is_reported(run: Run, capsys: pyt
     assert "the goal was recall@defect ±0.45 before" in capsys.readouterr().out
     assert main(["status", "--log", run.uri]) == 0
     assert "goal recall@defect ±0.45 reached" in capsys.readouterr().out
-
-
-def test_python_draws_until_a_goal_like_the_command(run: Run) -> None:
-    audit = Audit(run)
-    assert audit.next(until="accuracy ±0.1", by="camera=south", budget=9).n == 9
-    label(run)
-    assert audit.next(until=0.4).reached
-    with pytest.raises(SpecError, match="budget"):
-        audit.next()
 
 
 @pytest.mark.parametrize(

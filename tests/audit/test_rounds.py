@@ -112,26 +112,6 @@ def test_label_that_comes_while_the_next_round_is_drawn_is_not_given_up(
     assert run.read_closed(1) == list(chosen.ids[18:])
 
 
-def test_two_that_close_a_round_while_labels_come_give_up_none_of_them(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both have read the round, then labels come, then both write: each decides again on the log as it is."""
-    chosen = verbs.select(run, "srs", 40, {})
-    label(run, chosen.ids[:30])
-    others = [Run.open(run.uri) for _ in range(2)]
-    waiting = [labelled_rounds.read_rounds(other) for other in others]
-    label(run, chosen.ids[30:35])
-    for other, rounds in zip(others, waiting, strict=True):
-        monkeypatch.setattr(labelled_rounds, "read_rounds", lambda _, rounds=rounds: rounds)
-        with pytest.raises(LabelError, match=r"were imported during its closing, so nothing was closed"):
-            verbs.close_round(other)
-    assert run.read_closed(1) is None
-    monkeypatch.undo()
-    verbs.close_round(run)  # as both were told: run the command again
-    assert run.read_closed(1) == list(chosen.ids[35:])
-    assert accuracy.estimate(run).n == 35
-
-
 def test_labels_that_come_between_the_decision_and_the_entry_are_seen(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from opacc_ray.audit import prior_knowledge
 from opacc_ray.audit.accuracy import estimate, measure_accuracy
-from opacc_ray.audit.sanity import SANITY, read_sanity
+from opacc_ray.audit.sanity import SANITY
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, OpaccError, counted, shortened, shown
 from opacc_ray.estimation.failures import uses_regression
@@ -41,8 +41,8 @@ from opacc_ray.lake.store_uris import Store, join, open_store, split
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, Stated, StatedEstimate
-from opacc_ray.runs.run import ESTIMATE, HEADER, ROUNDS, Run, read_drawn, versions
-from opacc_ray.runs.run_documents import Draw, digest_of
+from opacc_ray.runs.run import ESTIMATE, HEADER, ROUNDS, Run, read_kept, versions
+from opacc_ray.runs.run_documents import Draw, ModelSanity, digest_of
 from opacc_ray.runs.series import Attempts
 from opacc_ray.spec import PoolSpec, Spec
 
@@ -282,7 +282,7 @@ def check_run(run: Run, found: Findings, *, has_features: bool = True) -> None:
     _check_reference(run, found)
     _check_history(run, found)
     found.attempt(run.store.uri_of(feature_store.LISTING), feature_store.read_listing, run)
-    found.attempt(run.store.uri_of(SANITY), read_sanity, run)
+    found.attempt(run.store.uri_of(SANITY), run.read_document, ModelSanity, SANITY)
     with found.checking(run.store.uri_of("log")):
         for key, text in read_log(run).lost.items():
             found.note(run.store.uri_of(key), text)
@@ -391,7 +391,7 @@ def _check_round(run: Run, number: int, index: Index | None, found: Findings) ->
     """Check the draw of a round, and that the chosen examples match the features."""
     for _, draw in run.logged(Draw, number):
         folder = run.folder(number, draw)
-        found.each(folder, draw.files, partial(read_drawn, folder, draw))
+        found.each(folder, draw.files, partial(read_kept, folder, draw.files))
     with found.checking(run.store.uri_of(f"{ROUNDS}{number}")):
         selection = run.read_selection(number)
         if index is not None and not found.faults:
