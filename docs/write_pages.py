@@ -90,16 +90,14 @@ def spec_page() -> str:
 
 def _formats() -> list[str]:
     """Return what each format of pools supports, as its module declares it."""
-    rows, keys = [], dict[str, Key]()
+    rows = []
     for name in FORMATS:
         format = find_format(name)
         title = inspect.getdoc(format).partition("\n\n")[0].replace("\n", " ").replace("``", "`")
-        lists = (format.TRAITS.columns, format.TRAITS.needs, format.TRAITS.keys.model_fields)
-        keys |= {key.path: key for key in keys_of(format.TRAITS.keys)}
+        lists = (format.TRAITS.columns, format.TRAITS.needs, format.TRAITS.keys)
         rows.append((f"`{name}`", title, *(", ".join(f"`{key}`" for key in keys) for keys in lists)))
     head = ("format", "pools", "columns", "one of them is required", "further keys of the pool")
-    own = _table(("key", "type", "default", "meaning"), map(_row, keys.values()))
-    return ["## Formats of pools\n", _table(head, rows), "## Further keys of the pool\n", own]
+    return ["## Formats of pools\n", _table(head, rows)]
 
 
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}

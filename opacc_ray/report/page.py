@@ -353,7 +353,7 @@ def origin_of(report: RunReport) -> list[tuple[str, str]]:
         ("Digest of the run", header.digest or UNKNOWN),
         ("Pool", f"{pool.uri} ({pool.format})"),
         ("Filter", pool.filter or ""),
-        ("Split", pool.own("split") or ""),
+        ("Split", pool.split or ""),
         ("Digest of its listing", header.pool.digest or UNKNOWN),
         ("Model", model.factory or model.program or model.function or "none: the pool holds features"),
         ("Weights", (model.weights or "made by the factory") if model.factory else ""),

@@ -326,7 +326,7 @@ def find_changed(run: Run, numbers: Sequence[int] | None = None) -> ChangedObjec
 def _newer_version(run: Run) -> str | None:
     """Return the current version of the pool's table if it differs from the run's and the spec pins none."""
     pool = run.spec.pool
-    if run.header.pool.version is None or isinstance(pool.own("version"), int) or pool.own("timestamp"):
+    if run.header.pool.version is None or isinstance(pool.version, int) or pool.timestamp:
         return None
     newest = newest_version(open_pool(pool), pool.format, rules_of(pool))
     return None if newest == run.header.pool.version else newest

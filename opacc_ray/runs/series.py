@@ -52,7 +52,7 @@ class Population(Part):
     @classmethod
     def of(cls, spec: Spec) -> "Population":
         """Return the population of a spec with absolute paths, such as the spec in the header of a run."""
-        keys = {key: getattr(spec.pool, key, None) for key in POOL_KEYS if key != "pool"}
+        keys = {key: getattr(spec.pool, key) for key in POOL_KEYS if key != "pool"}
         classes = spec.model.classes and sorted(map(plain_name, spec.model.classes))
         return cls.named(name=spec.population, pool=spec.pool.uri, task=spec.model.task, classes=classes, **keys)
 

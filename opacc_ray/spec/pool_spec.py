@@ -17,12 +17,11 @@ values of a column, with all their examples. The accuracy is then stated for all
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails
+from pydantic import BeforeValidator, Field, model_validator
 
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, meant, shown
@@ -31,9 +30,9 @@ from opacc_ray.lake.examples import Columns, Plan, Rules
 from opacc_ray.lake.formats import (
     FEATURE_COLUMNS,
     FORMATS,
+    TABLE_KEYS,
     FormatName,
     find_format,
-    formats_with,
     has_rows,
     place_of,
 )
@@ -218,6 +217,11 @@ def _several(value: str | list[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 
 
+def _version(value: Any) -> Any:
+    """Return the number of a version as one, also if it is quoted."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
 def time_text(value: Any) -> Any:
     """Return a date or a time, as YAML parses text without quotes, as text."""
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, date) else value
@@ -226,10 +230,8 @@ def time_text(value: Any) -> Any:
 class PoolSpec(Section):
     """Location and format of examples: those of the pool, or of the reference.
 
-    Next to these keys it has those of its format, which the format declares.
+    Each format has some of the keys ``TABLE_KEYS``.
     """
-
-    model_config = ConfigDict(extra="allow")
 
     uri: str = Field(
         description="s3://, gs:// or abfss:// and a prefix, or a folder that all workers can read; not needed with "
@@ -269,6 +271,22 @@ class PoolSpec(Section):
         description="buckets of others: anonymous reads without credentials (S3, Google); with requester-pays, this "
         "account pays (S3)",
     )
+
+    split: str | None = Field(
+        default=None, description="split of a dataset, such as test or train+test; required if there are several"
+    )
+    version: Annotated[Annotated[int, Field(ge=0)] | str | None, BeforeValidator(_version)] = Field(
+        default=None,
+        description="number of the version, id of the snapshot, or name of a branch or tag; default: the newest",
+    )
+    timestamp: Annotated[str, BeforeValidator(time_text)] | None = Field(
+        default=None, description="the newest version at that time, such as 2026-01-31T12:00:00Z"
+    )
+    catalog: str | None = Field(
+        default=None,
+        description="tables in a catalog: its name in pyiceberg's configuration, or unity for Delta; default: by uri",
+    )
+    table: str | None = Field(default=None, description="tables in a catalog: name of the table")
 
     @property
     def holds_features(self) -> bool:
@@ -312,20 +330,6 @@ class PoolSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _has_known_keys(cls, content: Any) -> Any:
-        """Refuse a key of no format, also where another one is missing: it is the likelier mistake."""
-        for key in content if isinstance(content, dict) else ():
-            if key not in cls.model_fields and not formats_with(key):
-                name = content.get("format")
-                own = find_format(name).TRAITS.keys.model_fields if name in FORMATS else ()
-                if hint := meant(key, own, ""):
-                    raise ValueError(f"unknown key {key!r}; {hint}")
-                line = InitErrorDetails(type="extra_forbidden", loc=(key,), input=content[key])
-                raise ValidationError.from_exception_data("pool", [line])
-        return content
-
-    @model_validator(mode="before")
-    @classmethod
     def _is_placed_by_its_catalog(cls, content: Any) -> Any:
         if isinstance(content, dict) and content.get("catalog") and content.get("table"):
             return {"uri": f"{CATALOG}{content['catalog']}/{content['table']}"} | content
@@ -347,7 +351,10 @@ class PoolSpec(Section):
             raise ValueError(
                 f"columns.{unknown} is not supported for format {self.format}, which has the columns {known}; {remedy}"
             )
-        self._read_own(traits.keys)
+        for key in TABLE_KEYS:
+            if getattr(self, key) is not None and key not in traits.keys:
+                others = ", ".join(name for name in FORMATS if key in find_format(name).TRAITS.keys)
+                raise ValueError(f"{key} is only supported for {others}, and format is {self.format}; remove it")
         if self.filter is not None and not has_rows(self.format):
             supported = ", ".join(filter(has_rows, FORMATS))
             raise ValueError(f"filter is only supported for {supported}, and format is {self.format}; remove it")
@@ -360,25 +367,13 @@ class PoolSpec(Section):
             self.check_columns(traits.needs)
         return self
 
-    def own(self, key: str) -> Any:
-        """Return the value of a key that its format adds; None if it is not given."""
-        return (self.model_extra or {}).get(key)
-
-    def _read_own(self, keys: type[Section]) -> None:
-        """Validate the keys that the format adds; raises ValueError for those of other formats and unknown ones."""
-        given = self.model_extra or {}
-        for key in given:
-            if key not in keys.model_fields and (others := formats_with(key)):
-                raise ValueError(
-                    f"{key} is only supported for {', '.join(others)}, and format is {self.format}; remove it"
-                )
-        values = keys.model_validate(given).model_dump(exclude_none=True)
-        given.clear()
-        given.update(values)
-
     @model_validator(mode="after")
     def _has_no_contradiction(self) -> "PoolSpec":
-        if self.own("catalog") is not None and self.access is not None:
+        if self.version is not None and self.timestamp is not None:
+            raise ValueError("version and timestamp both choose a version; remove one")
+        if (self.catalog is None) != (self.table is None):
+            raise ValueError("catalog and table are only used together; give both or neither")
+        if self.catalog is not None and self.access is not None:
             raise ValueError("access and catalog cannot be combined: the catalog gives access; remove access")
         if self.columns.image is not None and self.columns.array is not None:
             raise ValueError("columns has image and array; keep the one that is the model's input")
@@ -386,12 +381,17 @@ class PoolSpec(Section):
 
     def identity(self) -> dict[str, Any]:
         """Return everything that determines which examples are read, and how."""
-        return self.model_dump(exclude=_DECIDES_NO_EXAMPLE)
+        return self._dump(_DECIDES_NO_EXAMPLE)
 
     def reading(self) -> dict[str, Any]:
         """Return everything but the place that determines the model's inputs."""
         place = dict.fromkeys(("uri", "follow_links", "labels"), True)
-        return self.model_dump(exclude={**_DECIDES_NO_EXAMPLE, **place, "columns": {"judges"}})
+        return self._dump({**_DECIDES_NO_EXAMPLE, **place, "columns": {"judges"}})
+
+    def _dump(self, left_out: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of keys; those of some formats only if they are given."""
+        absent = {key: True for key in TABLE_KEYS if getattr(self, key) is None}
+        return self.model_dump(exclude={**left_out, **absent})
 
 
 class ReferenceSpec(PoolSpec):
@@ -413,7 +413,7 @@ class ReferenceSpec(PoolSpec):
 
 def _table_of(source: PoolSpec) -> tuple[str, str] | None:
     """Return the catalog and the name of a pool's table, if it is in a catalog."""
-    return (source.own("catalog"), source.own("table")) if source.own("catalog") else None
+    return (source.catalog, source.table) if source.catalog and source.table else None
 
 
 def open_pool(source: PoolSpec) -> Store:
@@ -434,12 +434,12 @@ def rules_of(source: PoolSpec) -> Rules:
         source.alpha,
         columns=named,
         filter=source.filter,
-        version=source.own("version"),
-        timestamp=source.own("timestamp"),
+        version=source.version,
+        timestamp=source.timestamp,
         file=place.file,
         only=place.only,
         catalog=_table_of(source),
-        split=source.own("split"),
+        split=source.split,
         slices=(*source.slice_columns, *(columns.answer or ()), *_several(columns.judges)),
         orientation=source.orientation,
     )

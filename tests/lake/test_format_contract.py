@@ -194,7 +194,7 @@ def test_a_filter_keeps_its_rows(pool: Contracted) -> None:
 
 
 def test_a_format_with_versions_keeps_the_first_one(pool: Contracted) -> None:
-    versioned = "version" in find_format(pool.format).TRAITS.keys.model_fields
+    versioned = "version" in find_format(pool.format).TRAITS.keys
     newest = newest_version(pool.store, pool.format, pool.rules)
     assert (newest is not None) == versioned
     if versioned:
@@ -237,7 +237,7 @@ def test_a_spec_takes_the_optional_keys_of_the_format_and_no_others(name: str) -
     traits = find_format(name).TRAITS
     content = {"uri": "x", "format": name, "columns": {traits.needs[0]: "one"} if traits.needs else {}}
     for key in VALUES:
-        if key in traits.keys.model_fields or (key == "filter" and has_rows(name)):
+        if key in traits.keys or (key == "filter" and has_rows(name)):
             given = {"catalog": "unity", "table": "t"} if key in ("catalog", "table") else {key: VALUES[key]}
             assert getattr(PoolSpec(**content, **given), key) == VALUES[key]
         else:

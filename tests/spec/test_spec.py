@@ -192,8 +192,8 @@ def test_a_split_is_of_hugging_face_datasets_and_the_reference_has_one_of_its_ow
     given = {"pool": {"uri": "s3://lake/ds", "format": "huggingface", "columns": {"image": "image"}, "split": "test"}}
     reference = {"uri": "s3://lake/ds", "split": "train"}
     spec = parse_spec(content(**given, reference=reference, sample=DEEPEST), "spec")
-    assert (spec.pool.split, spec.reference.own("split")) == ("test", "train")
-    assert parse_spec(content(**given, reference={"uri": "s3://lake/ds"}), "spec").reference.own("split") is None
+    assert (spec.pool.split, spec.reference.split) == ("test", "train")
+    assert parse_spec(content(**given, reference={"uri": "s3://lake/ds"}), "spec").reference.split is None
     other = {"pool": given["pool"] | {"split": "val"}}
     assert spec.identity() != parse_spec(content(**other, reference=reference, sample=DEEPEST), "spec").identity()
     with pytest.raises(SpecError, match="split is only supported for huggingface, and format is npy; remove it"):
@@ -248,14 +248,6 @@ def test_user_module_that_raises_is_one_sentence_with_its_traceback_kept(
         load_function("needing_module:net", "model.factory")
     with pytest.raises(SpecError, match="importing 'ending_script' raised SystemExit: 0"):
         load_function("ending_script:net", "model.factory")
-
-
-def test_only_formats_with_branches_or_tags_take_the_name_of_a_version() -> None:
-    columns = {"array": "x"}
-    assert PoolSpec(uri="t", format="iceberg", version="audit", columns=columns).version == "audit"
-    assert PoolSpec(uri="t", format="delta", version="12", columns=columns).version == 12
-    with pytest.raises(ValueError, match="version 'audit' is a name, and format delta has numbers only; give one"):
-        PoolSpec(uri="t", format="delta", version="audit", columns=columns)
 
 
 def spec_with(slices: Any, **pool: Any) -> Spec:

@@ -46,6 +46,8 @@ class UnityTable:
 
     def access(self) -> TableAccess:
         """Return where the table is, with temporary credentials; raises DataError, SpecError or StorageError."""
+        if self.catalog != "unity":
+            raise SpecError(f"pool.catalog {self.catalog!r} is unknown for format delta; give unity")
         found = _ask(f"tables/{quote(self.name, safe='')}", self)
         kind = str(found.get("data_source_format", "DELTA")).upper()
         if kind != "DELTA":

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from opacc_ray.errors import DataError, StorageError, shortened
+from opacc_ray.errors import DataError, SpecError, StorageError, shortened
 from opacc_ray.extensions.lakes import table_versions
 from opacc_ray.lake.examples import Found, Rules
 from opacc_ray.lake.formats import TABLE_COLUMNS, Traits, parquet
@@ -21,7 +21,7 @@ from opacc_ray.lake.parquet_io import pa, to_numpy, unless_valid
 from opacc_ray.lake.store import Entry, Store
 from opacc_ray.registry import require
 
-TRAITS = Traits(TABLE_COLUMNS, parquet.TRAITS.needs, table_versions.DeltaKeys, patterns=False)
+TRAITS = Traits(TABLE_COLUMNS, parquet.TRAITS.needs, ("version", "timestamp", "catalog", "table"), patterns=False)
 
 _NUMBER = b"delta.columnMapping.id"
 
@@ -87,7 +87,8 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
     try:
         table = deltalake.DeltaTable(store.uri, storage_options=table_versions.storage_options(store))
         if rules.version is not None:
-            assert isinstance(rules.version, int)  # the spec refuses names
+            if isinstance(rules.version, str):
+                raise SpecError(f"{what}.version {rules.version!r} is a name, and Delta has numbers only; give one")
             if rules.version > table.version():
                 raise table_versions.unknown_version(
                     store, f"version {rules.version}", f"the newest is {table.version()}", what

@@ -170,7 +170,7 @@ def _of(run: Run) -> dict[str, Any]:
         "data_as_of_from": source,
         "week": (time - timedelta(days=time.weekday())).date(),
         "population": population.digest,
-        **{POPULATION[key]: getattr(pool, key, None) for key in ("format", "filter", "split", "catalog", "table")},
+        **{POPULATION[key]: getattr(pool, key) for key in ("format", "filter", "split", "catalog", "table")},
         **{POPULATION[key]: getattr(population, key) for key in ("name", "task", "classes")},
         "pool": pool.uri,
         "pool_digest": header.pool.digest,
@@ -184,7 +184,7 @@ def _model(run: Run) -> str:
     """Return what identifies a model without a name."""
     model, pool = run.spec.model, run.spec.pool
     if pool.holds_features:
-        columns, place = pool.columns, pool.own("table") or pool.uri
+        columns, place = pool.columns, pool.table or pool.uri
         said = [columns.prediction] if columns.prediction else columns.features.get("output") or columns.answer
         return f"column {', '.join(said)} of {place}" if said else f"the model of {place}"
     return " ".join(filter(None, [model.factory or model.program or model.function, model.weights]))

@@ -19,7 +19,6 @@ from typing import Any
 import yaml
 
 from opacc_ray.errors import DataError
-from opacc_ray.extensions.lakes.table_versions import SplitKeys
 from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Rules, Shard
 from opacc_ray.lake.filters import check_columns, kept_rows
 from opacc_ray.lake.formats import parquet
@@ -27,7 +26,7 @@ from opacc_ray.lake.parquet_io import pa, unless_valid
 from opacc_ray.lake.pools import TABLES_HIDE, find_files, pattern_of_keys
 from opacc_ray.lake.store import Entry, Store
 
-TRAITS = parquet.TRAITS._replace(keys=SplitKeys, files=(".arrow", *parquet.SUFFIXES))
+TRAITS = parquet.TRAITS._replace(keys=("split",), files=(".arrow", *parquet.SUFFIXES))
 
 CHUNK_BYTES = 8 << 20  # bytes of one request
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.extensions.lakes.catalogs import iceberg_table, load_iceberg
-from opacc_ray.extensions.lakes.table_versions import TableKeys, access, entries_of, moment, time_of
+from opacc_ray.extensions.lakes.table_versions import access, entries_of, moment, time_of
 from opacc_ray.lake.examples import Columns, Constants, Found, Limits, Piece, Rules
 from opacc_ray.lake.filters import Combined, Comparison, Condition, Typed, parse_filter
 from opacc_ray.lake.formats import TABLE_COLUMNS, Traits, parquet
@@ -36,7 +36,9 @@ from opacc_ray.lake.store import S3_OPTIONS, Entry, Store
 from opacc_ray.lake.store_uris import split
 from opacc_ray.registry import require
 
-TRAITS = Traits(TABLE_COLUMNS, parquet.TRAITS.needs, TableKeys, files=(".metadata.json",), patterns=False)
+KEYS = ("version", "timestamp", "catalog", "table")
+
+TRAITS = Traits(TABLE_COLUMNS, parquet.TRAITS.needs, KEYS, files=(".metadata.json",), patterns=False)
 
 cut = parquet.cut
 batches = parquet.batches

@@ -27,7 +27,7 @@ from opacc_ray.lake.parquet_io import pa, unless_valid
 from opacc_ray.lake.store import Store
 from opacc_ray.registry import require
 
-TRAITS = Traits(TABLE_COLUMNS, parquet.TRAITS.needs, table_versions.VersionKeys, patterns=False)
+TRAITS = Traits(TABLE_COLUMNS, parquet.TRAITS.needs, ("version", "timestamp"), patterns=False)
 
 VERSION = "_version"  # constant of each file with the planned version, for workers
 BATCH_BYTES, BATCH_ROWS = 16 << 20, 8192  # approximate bytes that are read at a time, and most rows

@@ -1,76 +1,13 @@
-"""What the formats of tables share: keys of a pool next to ``pool.format``, data files, versions, credentials."""
+"""What the formats of tables share: data files, versions, credentials."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Self
+from typing import Any
 from urllib.parse import unquote
 
-from pydantic import BeforeValidator, Field, model_validator
-
-from opacc_ray.documents import Section
 from opacc_ray.errors import DataError
 from opacc_ray.lake.s3_store import S3Store, connection
 from opacc_ray.lake.store import Entry, Store
-from opacc_ray.spec.pool_spec import time_text
-
-
-def _version(value: Any) -> Any:
-    """Return the number of a version as one, also if it is quoted."""
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
-class SplitKeys(Section):
-    """Keys of a dataset with splits."""
-
-    split: str | None = Field(
-        default=None, description="split of a dataset, such as test or train+test; required if there are several"
-    )
-
-
-class VersionKeys(Section):
-    """Keys of a table with versions."""
-
-    version: Annotated[Annotated[int, Field(ge=0)] | str | None, BeforeValidator(_version)] = Field(
-        default=None,
-        description="number of the version, id of the snapshot, or name of a branch or tag; default: the newest",
-    )
-    timestamp: Annotated[str, BeforeValidator(time_text)] | None = Field(
-        default=None, description="the newest version at that time, such as 2026-01-31T12:00:00Z"
-    )
-
-    @model_validator(mode="after")
-    def _chooses_once(self) -> Self:
-        if self.version is not None and self.timestamp is not None:
-            raise ValueError("version and timestamp both choose a version; remove one")
-        return self
-
-
-class TableKeys(VersionKeys):
-    """Keys of a table with versions that may be in a catalog."""
-
-    catalog: str | None = Field(
-        default=None,
-        description="tables in a catalog: its name in pyiceberg's configuration, or unity for Delta; default: by uri",
-    )
-    table: str | None = Field(default=None, description="tables in a catalog: name of the table")
-
-    @model_validator(mode="after")
-    def _has_both(self) -> Self:
-        if (self.catalog is None) != (self.table is None):
-            raise ValueError("catalog and table are only used together; give both or neither")
-        return self
-
-
-class DeltaKeys(TableKeys):
-    """Keys of a Delta table, whose versions have numbers alone and whose only catalog is Unity."""
-
-    @model_validator(mode="after")
-    def _fits_delta(self) -> Self:
-        if isinstance(self.version, str):
-            raise ValueError(f"version {self.version!r} is a name, and format delta has numbers only; give one")
-        if self.catalog not in (None, "unity"):
-            raise ValueError(f"catalog {self.catalog!r} is unknown for format delta; give unity")
-        return self
 
 
 def entries_of(store: Store, paths: Iterable[str], version: str) -> dict[str, Entry]:

@@ -20,7 +20,6 @@ import pkgutil
 from glob import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.s3_store import Access
 from opacc_ray.lake.store_uris import CATALOG, open_store, split
@@ -41,6 +40,8 @@ FEATURE_COLUMNS = (*LAYERS, *COLUMNS)  # columns of a pool that hold what a mode
 ROW_COLUMNS = ("id", "uri", "image", "array", "judges")  # of a table whose rows are examples for a model
 TABLE_COLUMNS = (*ROW_COLUMNS, "answer", *FEATURE_COLUMNS)  # of a table whose rows may be either
 
+TABLE_KEYS = ("split", "version", "timestamp", "catalog", "table")  # of a pool; each for some formats alone
+
 WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers")
 
 
@@ -49,7 +50,7 @@ class Traits(NamedTuple):
 
     columns: tuple[str, ...] = ()  # keys of pool.columns that it supports
     needs: tuple[str, ...] = ()  # of these, at least one is required
-    keys: type[Section] = Section  # keys of a pool that it adds
+    keys: tuple[str, ...] = ()  # further keys of a pool that it supports, of ``TABLE_KEYS``
     files: tuple[str, ...] = ()  # ends of URIs that may name one file, in lower case
     patterns: bool = True  # whether a URI may be a pattern of files
     keys_are_ids: bool = False  # whether each file is one example, whose id is the file's key
@@ -63,11 +64,6 @@ def find_format(name: str) -> Any:
 def has_rows(name: str) -> bool:
     """Return whether a format holds rows with columns."""
     return hasattr(find_format(name), "batches")
-
-
-def formats_with(key: str) -> list[str]:
-    """Return the formats that add a key to those of a pool."""
-    return [name for name in FORMATS if key in find_format(name).TRAITS.keys.model_fields]
 
 
 def refuse_workbook(uri: str) -> None:

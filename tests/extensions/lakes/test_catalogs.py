@@ -121,16 +121,14 @@ def test_a_name_in_a_catalog_is_enough() -> None:
     assert pool.uri == "catalog://lake/db.t"
     for given, reason in (
         ({"format": "iceberg"}, r"key 'pool.uri' is missing"),
-        (
-            {"format": "delta", "catalog": "lake", "table": "t"},
-            r"catalog 'lake' is unknown for format delta; give unity",
-        ),
         ({"format": "iceberg", "catalog": "lake", "table": "t", "access": "anonymous"}, r"access and catalog cannot"),
         ({"format": "iceberg", "catalog": "lake"}, r"missing|give both or neither"),
         ({"format": "lance", "catalog": "lake", "table": "t"}, r"catalog is only supported for delta, iceberg"),
     ):
         with pytest.raises(SpecError, match=reason):
             pool_of(columns=columns, **given)
+    with pytest.raises(SpecError, match=r"pool.catalog 'lake' is unknown for format delta"):
+        open_pool(pool_of(format="delta", catalog="lake", table="t", columns=columns))
     with pytest.raises(StorageError, match=r"has no access 'anonymous'; remove pool.access"):
         open_pool(pool_of(uri="/data/p", format="features", access="anonymous", columns=columns))
 

@@ -11,6 +11,7 @@ import pytest
 from delta_logs import vector, write_mapped
 from tables import X, read_ids, read_pool, refusal
 
+from opacc_ray.errors import SpecError
 from opacc_ray.extensions.lakes.table_versions import storage_options
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards
@@ -68,6 +69,10 @@ def test_a_damaged_log_is_named_with_the_version_that_was_asked_for(folder: Stor
     newest, first = refusal(folder, "delta", X), refusal(folder, "delta", X._replace(version=0))
     assert newest.startswith(f"the Delta table {folder.uri} cannot be opened (")
     assert first.startswith(f"the table {folder.uri} has no version 0 (")
+    folder.delete("_delta_log/00000000000000000000.json")
+    write(folder, rows(0, 10))
+    with pytest.raises(SpecError, match=r"pool\.version 'main' is a name"):
+        plan_shards(folder, "delta", 9, rules=X._replace(version="main"))
 
 
 def test_statistics_exclude_files_but_not_by_rounded_decimals(folder: Store) -> None:
