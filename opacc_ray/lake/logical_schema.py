@@ -228,7 +228,7 @@ def common_type(first: Any, second: Any) -> Any:
         return _common_struct(first, second)
     if any(types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) for kind in both):
         return None
-    if any(map(types.is_boolean, both)) and any(map(_is_number, both)):
+    if any(map(types.is_boolean, both)) and any(map(is_number, both)):
         return common_type(*(pa.int8() if types.is_boolean(kind) else kind for kind in both))
     if any(map(types.is_uint64, both)) and any(map(types.is_signed_integer, both)):
         return pa.decimal128(20, 0)
@@ -325,7 +325,8 @@ def _is_struct(kind: Any) -> bool:
     return bool(pa.types.is_struct(kind))
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
+    """Return whether a type is one of numbers."""
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
@@ -334,7 +335,7 @@ def _has_text(kind: Any) -> bool:
     """Return whether the values of a type have one text each."""
     types = pa.types
     is_plain = types.is_boolean(kind) or types.is_temporal(kind) or isinstance(kind, pa.UuidType)
-    return bool(is_plain or _is_number(kind) or is_text(kind) or is_binary(kind))
+    return bool(is_plain or is_number(kind) or is_text(kind) or is_binary(kind))
 
 
 def _finer(first: Any, second: Any) -> str:

@@ -7,7 +7,7 @@ All problems of a file are reported in one error.
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, SpecError, counted, meant, shortened, shown
 from opacc_ray.lake.formats import place_of
 from opacc_ray.lake.formats.features import LAST_SUFFIXES, read_file
-from opacc_ray.lake.parquet_io import taken, to_numpy
+from opacc_ray.lake.logical_schema import is_number
+from opacc_ray.lake.parquet_io import pa, pc, to_numpy
 from opacc_ray.lake.store_uris import Store, absolute, open_store, split
 from opacc_ray.metrics.metric import ERRORS
 from opacc_ray.pool import Pool
@@ -94,39 +95,45 @@ def read_predictions(
     Raises SpecError if ``columns`` is no such list; DataError if a column is missing or ambiguous, or holds a value
     that cannot be used; it lists all of these.
     """
-    names = read_file(uri).column_names
-    named = named_columns(columns)
+    names, named = read_file(uri).column_names, named_columns(columns)
     graded = "answer" in named
     found, problems = _match(names, named, needs if graded else ["prediction", *needs])
     if graded:
         found.pop("prediction", None)
+    if task == "regression":
+        found.pop("confidence", None)
     if "id" not in found and "uri" in found:
         found = {"id": found["uri"]} | found
     table = read_file(uri, text_columns=[found[key] for key in ("id", "uri") if key in found])
-    table = _without_empty(table, problems)
-    problems += _bad_ids(table, found)
-    if task == "regression":
-        found.pop("confidence", None)
-        values, prediction, classes = _values(table, found, problems), None, None
-    else:
-        prediction, classes = _predictions(table, found, problems)
-        if task is None and prediction is not None and not problems:
-            problems += _own_in_every_row(prediction, classes, found["prediction"])
-        values = None
-    confidence = _confidences(table, found, problems)
-    if not problems and prediction is not None and confidence is not None:
-        found, prediction, classes, confidence = _with_output(found, prediction, classes, confidence)
-    if not len(table):
-        problems = ["it has no row"]
+    values: dict[str, Any] = {}
+    readers = _READERS | ({"prediction": _values} if task == "regression" else {})
+    empty = _empty_rows(table)
+    for key, read in readers.items():
+        try:
+            if key in found and not empty:
+                values[key] = read(table[found[key]].combine_chunks(), found[key])
+        except DataError as error:
+            problems.append(str(error))
+    prediction, classes = values.get("prediction", (None, None))
+    if task is None and prediction is not None and not problems:
+        problems += _own_in_every_row(prediction, classes, found["prediction"])
+    problems = ["it has no row"] if not len(table) else empty + problems
     if problems:
         if "prediction" not in found and any(re.fullmatch(r"[\d.,]+", name) for name in names):
             problems.append("the first row looks like data: start the file with the names of its columns")
         listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
         raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {listed_names(names)}")
+    confidence = values.get("confidence")
+    positive = None if task == "regression" or confidence is None else _positive(prediction, classes, confidence)
+    if positive is not None:  # in a spec, output is the probability of class 1
+        found = {"output" if key == "confidence" else key: name for key, name in found.items()}
+        confidence = np.where(prediction == positive, confidence, 1 - confidence)
+    if positive == 0:
+        prediction, classes = 1 - prediction, classes[::-1]
     used = {name for own in found.values() for name in ([own] if isinstance(own, str) else own)}
     unused = [name for name in names if name not in used]
-    answers = np.zeros(len(table)) if graded else prediction if values is None else values
     said = {name: table[name].to_pylist() for name in found.get("judges", ())}
+    answers = np.zeros(len(table)) if graded else prediction
     pool = Pool(prediction=answers, confidence=confidence, classes=classes, judges=said)
     ending = [name for name in unused if name.lower().endswith("id")]
     distinct = [name for name in ending if len(table[name].unique()) == len(table)]
@@ -196,75 +203,47 @@ def _match(
     return columns, problems
 
 
-def _without_empty(table: Any, problems: list[str]) -> Any:
-    """Return a table without its rows of nulls; add them to ``problems``."""
-    is_empty = np.all([to_numpy(table[name].is_null()) for name in table.column_names], axis=0)
-    rows = np.flatnonzero(is_empty)
-    if len(rows):
-        more = f", and {counted(len(rows) - 1, 'other row')}" if len(rows) > 1 else ""
-        problems.append(f"row {rows[0] + 1} of the data is empty{more}: remove {'them' if more else 'it'}")
-    return taken(table, np.flatnonzero(~is_empty))
+def _empty_rows(table: Any) -> list[str]:
+    """Return a problem if rows of a table are nulls alone, as spreadsheets leave them."""
+    rows = np.flatnonzero(np.all([to_numpy(table[name].is_null()) for name in table.column_names], axis=0))
+    more = f", and {counted(len(rows) - 1, 'other row')}: remove them" if len(rows) > 1 else ": remove it"
+    return [f"row {rows[0] + 1} of the data is empty{more}"] if len(rows) else []
 
 
-def _bad_ids(table: Any, columns: Mapping[str, str]) -> list[str]:
-    if "id" not in columns:
-        return []
-    ids = table[columns["id"]].to_pylist()
-    empty = [row for row, id in enumerate(ids, 1) if id in (None, "")]
-    twice = [id for id, count in Counter(ids).items() if count > 1 and id not in (None, "")]
-    problems = []
-    if empty:
-        num = counted(len(empty), "row")
-        problems.append(f"{num} without an id ({columns['id']}), first row {empty[0]} of the data")
-    if twice:
-        count = "several ids" if len(twice) > 1 else "an id"
-        place = f"the column {columns['id']} of ids holds {count} more than once, such as {shown(twice[0])}"
-        problems.append(f"{place}; make them unique, or name another column: --columns id=COLUMN")
-    return problems
+def _check_ids(column: Any, name: str) -> None:
+    """Raise DataError if a column of ids has an empty one, or one twice."""
+    ids = column.to_pylist()
+    if empty := [row for row, id in enumerate(ids, 1) if id in (None, "")]:
+        raise DataError(f"{counted(len(empty), 'row')} without an id ({name}), first row {empty[0]} of the data")
+    if twice := [id for id, count in Counter(ids).items() if count > 1]:
+        raise DataError(
+            f"the column {name} of ids holds {counted(len(twice), 'id')} more than once, such as {shown(twice[0])}; "
+            "make them unique, or name another column: --columns id=COLUMN"
+        )
 
 
-def _column(table: Any, columns: Mapping[str, str], key: str, problems: list[str]) -> Any:
-    """Return the values of a column that are there, decimals as floating-point numbers; None without the column.
-
-    Add missing values to ``problems``.
-    """
-    import pyarrow as pa
-
-    if key not in columns:
-        return None
-    column = table[columns[key]].combine_chunks()
-    if pa.types.is_decimal(column.type):
-        column = column.cast(pa.float64())
+def _check_present(column: Any, name: str, key: str) -> None:
+    """Raise DataError if a column has nulls."""
     if column.null_count:
         row = 1 + column.is_null().to_pylist().index(True)
         remedy = "or remove the column" if key == "confidence" else "or leave these rows out"
         num = counted(column.null_count, "row")
-        problems.append(f"{num} without a {key} ({columns[key]}), first row {row} of the data: fill them, {remedy}")
-    return column.drop_null()
+        raise DataError(f"{num} without a {key} ({name}), first row {row} of the data: fill them, {remedy}")
 
 
-def _predictions(
-    table: Any, columns: Mapping[str, str], problems: list[str]
-) -> tuple[NDArray[np.int64] | None, list[str] | None]:
-    """Return the predicted classes (N,) as numbers, and their names; add what is wrong to ``problems``."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = _column(table, columns, "prediction", problems)
-    if column is None:
-        return None, None
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+def _predictions(column: Any, name: str) -> tuple[NDArray[np.int64], list[str] | None]:
+    """Return the predicted classes (N,) as numbers, and their names; raises DataError for others."""
+    _check_present(column, name, "prediction")
+    if is_number(column.type):
         try:
-            return class_numbers(to_numpy(column), columns["prediction"]), None
+            return class_numbers(to_numpy(column.cast(pa.float64())), name), None
         except DataError as error:
-            problems.append(f"{error}; if it is a predicted value, {_REGRESSION}")
-            return None, None
+            raise DataError(f"{error}; if it is a predicted value, {_REGRESSION}") from None
     texts = column.cast(pa.string())
     classes = sorted(pc.unique(texts).to_pylist())
     if len(classes) > MOST_CLASSES:
-        problems.append(
-            f"the column {columns['prediction']} of predictions holds {len(classes)} different texts, too many to be "
-            "classes"
+        raise DataError(
+            f"the column {name} of predictions holds {len(classes)} different texts, too many to be classes"
         )
     return to_numpy(pc.index_in(texts, pa.array(classes, pa.string()))).astype(np.int64), classes
 
@@ -295,38 +274,21 @@ def _own_in_every_row(codes: NDArray[np.int64], classes: list[str] | None, name:
     ]
 
 
-def _values(table: Any, columns: Mapping[str, str], problems: list[str]) -> NDArray[np.float64] | None:
-    """Return the predicted values (N,) of a regression; add what is wrong to ``problems``."""
-    values = _numbers(table, columns, "prediction", problems)
-    if values is not None and len(unfit := values[~np.isfinite(values)]):
-        name = columns["prediction"]
-        problems.append(f"the prediction ({name!r}) holds {unfit[0]:g}; give finite numbers, or leave these rows out")
-        return None
-    return values
+def _values(column: Any, name: str) -> tuple[NDArray[np.float64], None]:
+    """Return the predicted values (N,) of a regression, which has no classes; raises DataError for others."""
+    values = _numbers(column, name, "prediction")
+    if len(unfit := values[~np.isfinite(values)]):
+        raise DataError(f"the prediction ({name!r}) holds {unfit[0]:g}; give finite numbers, or leave these rows out")
+    return values, None
 
 
-def _confidences(table: Any, columns: Mapping[str, str], problems: list[str]) -> NDArray[np.float64] | None:
-    """Return the confidences (N,), if there are any; add what is wrong to ``problems``."""
-    values = _numbers(table, columns, "confidence", problems)
-    try:
-        return None if values is None else confidences(values, columns["confidence"])
-    except DataError as error:
-        problems.append(str(error))
-        return None
-
-
-def _numbers(table: Any, columns: Mapping[str, str], key: str, problems: list[str]) -> NDArray[np.float64] | None:
-    import pyarrow as pa
-
-    column = _column(table, columns, key, problems)
-    if column is None:
-        return None
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+def _numbers(column: Any, name: str, key: str) -> NDArray[np.float64]:
+    _check_present(column, name, key)
+    if not is_number(column.type):
         example = column[0].as_py() if len(column) else ""
         remedy = "write 0.93 for 93 %" if "%" in str(example) else "give numbers"
-        problems.append(f"the {key} ({columns[key]!r}) holds {shown(example)}, which is not a number; {remedy}")
-        return None
-    return to_numpy(column).astype(np.float64)
+        raise DataError(f"the {key} ({name!r}) holds {shown(example)}, which is not a number; {remedy}")
+    return to_numpy(column.cast(pa.float64()))
 
 
 def confidences(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:
@@ -340,37 +302,31 @@ def confidences(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     raise DataError(f"the confidence ({name!r}) holds {unfit[0]:g}, outside [0, 1]; {remedy}")
 
 
-def _with_output(
-    names: dict[str, Any],
-    prediction: NDArray[np.int64],
-    classes: list[str] | None,
-    confidence: NDArray[np.float64],
-) -> tuple[dict[str, Any], NDArray[np.int64], list[str] | None, NDArray[np.float64]]:
-    """Return what a file holds, with ``output`` in place of ``confidence`` if that is the probability of one class.
-
-    That is ``model.output: probability`` in a spec, where it is the probability of class 1. ``names`` are the columns
-    by their keys; prediction and confidence are (N,).
-    """
-    positive = _positive(prediction, confidence)
-    if positive is None or (not classes and positive == 0):
-        return names, prediction, classes, confidence
-    names = {key if key != "confidence" else "output": name for key, name in names.items()}
-    confidence = np.where(prediction == positive, confidence, 1 - confidence)
-    if classes and positive == 0:
-        return names, 1 - prediction, classes[::-1], confidence
-    return names, prediction, classes, confidence
+_READERS: dict[str, Callable[[Any, str], Any]] = {
+    "id": _check_ids,
+    "prediction": _predictions,
+    "confidence": lambda column, name: confidences(_numbers(column, name, "confidence"), name),
+}
+"""By key, function of a column and its name: returns its values, or raises DataError."""
 
 
-def _positive(prediction: NDArray[np.int64], confidence: NDArray[np.float64]) -> int | None:
+def _positive(
+    prediction: NDArray[np.int64] | None, classes: list[str] | None, confidence: NDArray[np.float64]
+) -> int | None:
     """Return the class whose probability a column holds, whatever is predicted; None if it holds the confidence.
 
     Of two classes, the predicted one has a probability of at least 1/2, unless another threshold is in use. So values
-    below it, which are those of one class alone and all below those of the other, are probabilities of the other.
+    below it, which are those of one class alone and all below those of the other, are probabilities of the other. A
+    class 0 without a name cannot be the last one, which ``model.output: probability`` is about.
     """
-    if len(prediction) < FEWEST or set(np.unique(prediction)) != {0, 1} or confidence.min() >= 0.5:
+    if prediction is None or len(prediction) < FEWEST or confidence.min() >= 0.5:
+        return None
+    if set(np.unique(prediction)) != {0, 1}:
         return None
     of_0, of_1 = confidence[prediction == 0], confidence[prediction == 1]
-    return 1 if of_0.max() <= of_1.min() else 0 if of_1.max() <= of_0.min() else None
+    if of_0.max() <= of_1.min():
+        return 1
+    return 0 if classes and of_1.max() <= of_0.min() else None
 
 
 def listed_names(names: Sequence[str]) -> str:
@@ -549,8 +505,14 @@ def kept_spec(spec: Spec) -> Spec:
         _refuse_other_file(uri, before, spec.pool.uri)
         spec = parse_spec(_added(_content(before), _content(spec)), uri)
         if spec.identity() != before.identity():
-            what, instead = _instead(store, runs, before, spec)
-            raise SpecError(f"{uri} is another spec of this name, {what}; {instead}choose another name with --name")
+            values, others = _by_key(before.identity()), _by_key(spec.identity())
+            differing = sorted(key for key in values | others if values.get(key) != others.get(key))
+            texts = shortened(", ".join(f"{key}={values.get(key, 'none')}" for key in differing), 200)
+            run = quote(store.uri_of(runs[-1]).removeprefix("file://"))
+            raise SpecError(
+                f"{uri} is another spec of this name, with {texts}; `opacc next {run} --budget N` draws N more, and "
+                f"`opacc run --like {run} --budget N` N others; or choose another name with --name"
+            )
     text = as_yaml(spec).encode()
     if there != text:
         store.write(key, text)
@@ -565,22 +527,6 @@ def _added(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(before[key], Mapping) and isinstance(new[key], Mapping):
             found[key] = _added(before[key], new[key])
     return found
-
-
-def _instead(store: Store, runs: Sequence[str], before: Spec, new: Spec) -> tuple[str, str]:
-    """Return how a spec differs from one that has runs, and the commands that draw as many labels as it asks for."""
-    own, asked = before.sample.budget, new.sample.budget
-    if own is None or asked is None or own == asked:
-        values, others = _by_key(before.identity()), _by_key(new.identity())
-        differing = sorted(key for key in values.keys() | others.keys() if values.get(key) != others.get(key))
-        texts = [f"{key}={values.get(key, 'none')}" for key in differing]
-        return f"with {shortened(', '.join(texts), 200)}", "run that one, or "
-    run = quote(store.uri_of(runs[0]).removeprefix("file://")) if len(runs) == 1 else "RUN"
-    again = f"`opacc run --like {run} --method {new.sample.method} --budget {asked}` draws {asked} anew; or "
-    if asked < own:
-        return f"with sample.budget={own}", again
-    more = f"`opacc next {run} --budget {asked - own}` draws {asked - own} more"
-    return f"with sample.budget={own}", f"once those are labelled, {more}; {again}"
 
 
 def _by_key(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:
