@@ -15,7 +15,7 @@ class Filter(NamedTuple):
 
 
 TEXTS = ("country", "meta.camera", "cast(month as varchar)", "cast(day as varchar)")
-PATTERNS = ("'%'", "'N_'", "'%''s'", "'B%'", "'_'", "''", "'a!%' escape '!'", "'%Ω%'", "'%1%'", "'n%'")
+PATTERNS = ("'%'", "'N_'", "'%''s'", "'B%'", "'_'", "''", "'%Ω%'", "'%1%'", "'n%'")
 """Patterns of "like", for columns of text."""
 
 

@@ -7,7 +7,7 @@ import lance
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
-from opacc_ray.extensions.lakes.table_versions import access, storage_options
+from opacc_ray.extensions.lakes.catalogs import access, storage_options
 from opacc_ray.lake.store import S3_OPTIONS, Store
 
 Append = Callable[[pa.Table], int]

@@ -62,7 +62,7 @@ from opacc_ray.samplers.plausibility import without_lead
 from opacc_ray.selection import Selection
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
 from opacc_ray.spec import ModelSpec, read_yaml
-from opacc_ray.spec.model_spec import check_error, check_metrics, check_ratio
+from opacc_ray.spec.spec_sections import check_error, check_metrics, check_ratio
 
 _OF_CLASSES = (BY_PREDICTION, BY_TRUTH)
 _VALUES = ("predicted", "truth")

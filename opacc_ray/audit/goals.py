@@ -58,7 +58,7 @@ from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Report, unreported
 from opacc_ray.samplers.neyman import Parameters
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, Slicing
-from opacc_ray.spec.model_spec import check_ratio
+from opacc_ray.spec.spec_sections import check_ratio
 from opacc_ray.spec.table_spec import read_predictions, warn_without_confidence
 from opacc_ray.spec.validation import read_share
 

@@ -511,7 +511,7 @@ def budget(uri: str, until: str, by: str | None, level: float, columns: str | No
 def report(audit: "Audit", out: str | None, level: float, goal: str | None) -> cli.Answer:
     """Write the result as a page (HTML), JSON and Markdown."""
     from opacc_ray.report import answers
-    from opacc_ray.spec.steps import Least
+    from opacc_ray.spec.spec_sections import Least
 
     least = None if goal is None else Least.parse(goal)
     written = audit.report(out, level=level, goal=least and {least.metric: least.share})

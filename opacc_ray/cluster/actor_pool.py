@@ -40,7 +40,7 @@ from opacc_ray.extract.feature_set import left_of
 from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.lake.examples import Piece, Shard
-from opacc_ray.lake.store import expect_answers
+from opacc_ray.lake.s3_store import expect_answers
 
 log = logging.getLogger(__name__)
 

@@ -63,7 +63,7 @@ from opacc_ray.lake.store import Store, in_order
 from opacc_ray.pool import LAYERS
 from opacc_ray.slices import FOLDER, refuse_many
 from opacc_ray.spec import ModelSpec, PoolSpec, Spec, open_pool, rules_of
-from opacc_ray.spec.model_spec import SEPARATOR
+from opacc_ray.spec.spec_sections import SEPARATOR
 from opacc_ray.spec.table_spec import class_numbers, confidences
 
 THREADS = 4  # shards that are read at a time

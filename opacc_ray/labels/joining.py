@@ -36,7 +36,7 @@ from opacc_ray.labels import formats
 from opacc_ray.labels.formats import NUMBER, Label, few, is_cant_tell, plain_words, quoted, whole_number
 from opacc_ray.pool import SYNONYMS
 from opacc_ray.spec import ModelSpec
-from opacc_ray.spec.model_spec import NONE, SEPARATOR, plain_name
+from opacc_ray.spec.spec_sections import NONE, SEPARATOR, plain_name
 
 # -- the form of a label -----------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from opacc_ray.errors import LabelError
 from opacc_ray.labels import formats
 from opacc_ray.labels.formats import Context, Label, LabelFile, LabelFormat, Task
 from opacc_ray.labels.joining import EXTENSION
-from opacc_ray.spec.model_spec import NONE, SEPARATOR
+from opacc_ray.spec.spec_sections import NONE, SEPARATOR
 
 ID, RUN = "opacc_id", "opacc_run"
 UNSURE = "can't tell"

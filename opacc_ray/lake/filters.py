@@ -12,7 +12,7 @@ A filter is a condition on columns, which is parsed, never run as code:
     comparison = operand ("=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=") value
                | operand [ "not" ] "in" "(" value { "," value } ")"
                | operand [ "not" ] "between" value "and" value
-               | operand [ "not" ] "like" text [ "escape" text ]
+               | operand [ "not" ] "like" text
                | operand "is" [ "not" ] "null"
     operand    = column | "cast" "(" column "as" type ")"
     column     = part { "." part },  part = name | `any name`
@@ -34,7 +34,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import reduce
 from math import floor
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,7 +212,9 @@ class _Parser:
             least, _, most = self._value(), self._need("and", "word", "and"), self._value()
             found = Combined("and", (left._replace(operator=">=", value=least), left._replace(value=most)))
         elif self._take("name", "like"):
-            found = left._replace(operator="like", value=self._pattern())
+            found = left._replace(
+                operator="like", value=self._text_of("a text in quotes").replace("\\", "\\\\")
+            )  # no escape
         elif is_negated:
             raise self._error("in, between or like")
         else:
@@ -259,20 +261,6 @@ class _Parser:
     def _text_of(self, what: str) -> str:
         text = self._need(what, "text")
         return text[1:-1].replace(text[0] * 2, text[0])
-
-    def _pattern(self) -> str:
-        r"""Return a pattern of "like" in which a backslash precedes each %, _ and \ that stands for itself."""
-        pattern = self._text_of("a text in quotes").replace("\\", "\\\\")
-        if self._take("name", "escape"):
-            mark = self._text_of("one character in quotes")
-            mark = mark.replace("\\", "\\\\")
-            pattern = re.sub(re.escape(mark) + r"(\\\\|.)", _escaped, pattern, flags=re.DOTALL) if mark else pattern
-        return pattern
-
-
-def _escaped(match: re.Match[str]) -> str:
-    own = cast(str, match[1])
-    return f"\\{own}" if own in ("%", "_") else own
 
 
 _OPERATORS = {

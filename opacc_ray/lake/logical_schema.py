@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opacc_ray.errors import DataError, meant, shortened
-from opacc_ray.lake.parquet_io import is_list, is_view, lists_of, numbers, pa, pc, texts, to_numpy
+from opacc_ray.lake.parquet_io import is_list, numbers, pa, pc, texts, to_numpy
 
 DIGITS = Context(prec=100)  # enough for every decimal of Arrow
 
@@ -161,7 +161,7 @@ def lacking(num_rows: int, wanted: Any) -> Any:
 
 
 def plain(kind: Any) -> Any:
-    """Return a type without the numbers of its fields, which have no meaning outside of a table; views become lists."""
+    """Return a type without the numbers of its fields, which have no meaning outside of a table."""
     if _is_struct(kind):
         return pa.struct([pa.field(own.name, plain(own.type), own.nullable) for own in kind])
     if pa.types.is_map(kind):
@@ -253,8 +253,6 @@ def _common_struct(first: Any, second: Any) -> Any:
 def conformed(column: Any, own: Any, wanted: Any) -> Any:
     """Convert an Arrow array of a file's field to the type of the table's field; raises pyarrow.ArrowInvalid."""
     types, kind = pa.types, wanted.type
-    if is_view(column.type):
-        column = lists_of(column)
     if column.type == kind and not _has_fields(kind):
         return column
     if isinstance(kind, pa.UuidType) and is_binary(column.type):
@@ -265,7 +263,7 @@ def conformed(column: Any, own: Any, wanted: Any) -> Any:
         return _conformed_struct(column, own, kind)
     if _is_struct(column.type) and (default := default_of(wanted)) is not None:  # of a field that the struct lacks
         return pc.if_else(column.is_valid(), default, pa.scalar(None, kind))
-    if types.is_map(kind) or (types.is_list(kind) and (_has_fields(kind.value_type) or _has_views(column.type))):
+    if types.is_map(kind) or (types.is_list(kind) and _has_fields(kind.value_type)):
         return _conformed_list(column, own, kind)
     if is_text(kind) and not is_text(column.type):
         column = _as_text(column)
@@ -314,11 +312,6 @@ def _doubles(column: Any) -> Any:
 def _has_fields(kind: Any) -> bool:
     """Return whether a type has fields with names, at any depth."""
     return _is_struct(kind) or pa.types.is_map(kind) or (is_list(kind) and _has_fields(kind.value_type))
-
-
-def _has_views(kind: Any) -> bool:
-    """Return whether a type of lists has list views in it, at any depth."""
-    return is_view(kind) or (is_list(kind) and _has_views(kind.value_type))
 
 
 def _is_struct(kind: Any) -> bool:

@@ -13,7 +13,6 @@ Columns come from NumPy arrays or texts, and become arrays, without Arrow's own 
 
 import importlib
 import io
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,7 +46,7 @@ BATCH_BYTES = 8 << 20  # approximate bytes of the rows that are decoded at a tim
 MOST_ROWS = 1 << 16  # that are decoded at a time
 FEW_ROWS = 32  # the same if a dictionary may hold one image for many rows: each row copies its bytes
 
-KEPT_BYTES = 8 << 20  # of footers that a process keeps; parsed, they take some times as much
+MOST_KEPT = 64  # footers that a process keeps; that of a wide table may have a megabyte
 
 _MOST_BYTES = 2**31 - 1  # most bytes of text in one Arrow array of the type ``string``
 
@@ -106,39 +105,17 @@ def read_footer(store: Store, key: str, *, size: int | None = None) -> Footer:
         return footer_at(file)
 
 
-class _Kept:
-    """The metadata of the files that a process read last, whose footers have ``KEPT_BYTES`` together."""
-
-    def __init__(self) -> None:
-        self._footers: OrderedDict[tuple[str, Entry], tuple[Any, int]] = OrderedDict()  # metadata, bytes of the footer
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: tuple[str, Entry]) -> Any:
-        with self._lock:
-            if key not in self._footers:
-                return None
-            self._footers.move_to_end(key)
-            return self._footers[key][0]
-
-    def put(self, key: tuple[str, Entry], footer: Footer) -> None:
-        with self._lock:
-            self._footers[key] = footer.metadata, len(footer.data)
-            self._bytes += len(footer.data)
-            while len(self._footers) > 1 and self._bytes > KEPT_BYTES:
-                self._bytes -= self._footers.popitem(last=False)[1][1]
-
-
-_kept = _Kept()
+_kept: OrderedDict[tuple[str, Entry], Any] = OrderedDict()
+"""The metadata of the ``MOST_KEPT`` files whose footers this process read last."""
 
 
 def metadata_of(store: Store, entry: Entry, file: ObjectFile) -> Any:
     """Return the metadata of an open file, from memory if this process has read it; raises as :func:`read_columns`."""
     found = _kept.get((store.uri, entry))
     if found is None:
-        footer = footer_at(file)
-        _kept.put((store.uri, entry), footer)
-        found = footer.metadata
+        found = _kept[store.uri, entry] = footer_at(file).metadata
+        if len(_kept) > MOST_KEPT:
+            _kept.popitem(last=False)
     return found
 
 
@@ -349,16 +326,4 @@ def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
 def is_list(kind: Any) -> bool:
     """Return whether a type is one of lists."""
     types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or is_view(kind))
-
-
-def is_view(kind: Any) -> bool:
-    """Return whether a type is one of list views, whose values may be in any order."""
-    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
-
-
-def lists_of(views: Any) -> Any:
-    """Return list views as lists. Arrow's own conversion loses values (pyarrow 26)."""
-    lengths = to_numpy(views.value_lengths().fill_null(0))
-    offsets = numbers(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-    return pa.ListArray.from_arrays(offsets, views.flatten(), mask=views.is_null() if views.null_count else None)
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))

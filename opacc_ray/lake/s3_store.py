@@ -15,19 +15,24 @@ Requests may be made without keys, be paid by the requester, or have the credent
 import functools
 import hashlib
 import io
+import logging
 import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
-from opacc_ray.errors import StorageError, redacted
-from opacc_ray.lake.store import Entries, Entry, Listing, Store, TableAccess, VendedTable, patient, warn_of_one_writer
+from opacc_ray.errors import SpecError, StorageError, redacted
+from opacc_ray.lake.store import Entries, Entry, Listing, Store, TableAccess, VendedTable, warn_of_one_writer
+
+log = logging.getLogger(__name__)
+
+Call = TypeVar("Call", bound=Callable[..., Any])
 
 ATTEMPTS = 8  # in all, unless AWS_MAX_ATTEMPTS or the profile says otherwise
 CONNECTIONS = 64  # at most, per process
@@ -39,6 +44,82 @@ MULTIPART_BYTES = 64 << 20  # larger objects are uploaded in parts
 
 _CONDITIONAL: dict[str, bool] = {}
 """Whether the server at an endpoint honours conditional writes, as far as this process knows."""
+
+
+# -- outages ---------------------------------------------------------------------------------------------------
+
+PATIENCE = "OPACC_STORAGE_PATIENCE"
+"""Environment variable: most seconds that a request waits for storage; 0: none."""
+
+DEFAULT, PAUSE, MOST_PAUSE = 180.0, 1.0, 10.0
+"""Seconds: of patience, before the first further try, and at most before each."""
+
+_answered: set[str] = set()
+_lock, _down = threading.Lock(), dict[str, float]()
+
+
+def expect_answers() -> None:
+    """Wait for every outage, even if this process has had no answer yet."""
+    _answered.add("")
+
+
+def patience() -> float:
+    """Return the most seconds that a request waits; raises SpecError if the environment has no such number."""
+    text = os.environ.get(PATIENCE, "")
+    try:
+        seconds = float(text or DEFAULT)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 86400:
+        raise SpecError(f"{PATIENCE} is {text!r}; set it to seconds, such as 180")
+    return seconds
+
+
+def patient(call: Call) -> Call:
+    """Make a method of a store wait, within a budget of time, for a server that does not answer.
+
+    A first request fails at once where the address itself is wrong, as a name that does not exist. Workers of a cluster
+    wait for that one as well, since their driver has had answers. What waits for storage is no failed attempt of a
+    shard. ``store.is_outage`` decides by the cause of an error, and by whether ``store.place`` answered before.
+    """
+
+    @functools.wraps(call)
+    def waiting(store: Any, *arguments: Any, **options: Any) -> Any:
+        begun, pause = time.monotonic(), PAUSE
+        while True:
+            try:
+                result = call(store, *arguments, **options)
+            except StorageError as error:
+                left = begun + patience() - time.monotonic()
+                if left <= 0 or not store.is_outage(error.__cause__, not _answered.isdisjoint(("", store.place))):
+                    raise
+                _begin(store.place, str(error), left)
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, MOST_PAUSE)
+            else:
+                _end(store.place)
+                return result
+
+    return waiting  # type: ignore[return-value]
+
+
+def _begin(place: str, why: str, left: float) -> None:
+    with _lock:
+        if place not in _down:
+            _down[place] = time.monotonic()
+            log.warning("%s; waiting up to %.0f s for it", why, left)
+
+
+def _end(place: str) -> None:
+    _answered.add(place)
+    if _down:
+        with _lock:
+            since = _down.pop(place, None)
+        if since is not None:
+            log.info("%s answers again, after %.0f s", place, time.monotonic() - since)
+
+
+# -- the store ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

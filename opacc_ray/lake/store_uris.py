@@ -14,9 +14,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.lake.s3_store import Access, S3Store
-from opacc_ray.lake.store import Entry, Store, VendedTable
+from opacc_ray.lake.store import Entry, LocalStore, Store, VendedTable
 from opacc_ray.registry import Registry
 
 STORES = Registry("stores")

@@ -19,7 +19,7 @@ from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable, Stat
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import Population, runs_of
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
-from opacc_ray.spec.steps import Least
+from opacc_ray.spec.spec_sections import Least
 
 MOST_FINDINGS = 5
 

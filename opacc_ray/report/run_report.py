@@ -38,7 +38,7 @@ from opacc_ray.runs.series import attempts_of
 from opacc_ray.samplers import find_method
 from opacc_ray.selection import Selection
 from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
-from opacc_ray.spec.steps import Least
+from opacc_ray.spec.spec_sections import Least
 
 MOST_BINS, LABELS_PER_BIN = 6, 15
 """Bins of confidence at most, and labels that each should have."""

@@ -27,7 +27,7 @@ from opacc_ray.runs.feature_store import read_listing
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.run_documents import Draw
 from opacc_ray.spec import Spec
-from opacc_ray.spec.model_spec import plain_name
+from opacc_ray.spec.spec_sections import plain_name
 
 THREADS = 16  # runs that are read at a time
 

@@ -5,15 +5,15 @@ valid key.
 """
 
 from opacc_ray.spec.audit_spec import SURPRISE, Spec, load_spec, parse_spec
-from opacc_ray.spec.model_spec import ModelSpec
 from opacc_ray.spec.pool_spec import ColumnsSpec, PoolSpec, ReferenceSpec, open_pool, plan_pool, rules_of
-from opacc_ray.spec.steps import (
+from opacc_ray.spec.spec_sections import (
     PLACEMENT,
     ConflictRule,
     CoverageSpec,
     ExtractSpec,
     Guidance,
     LabelsSpec,
+    ModelSpec,
     ScoreSpec,
 )
 from opacc_ray.spec.user_modules import load_function, modules_of, see_modules, sources_of, users_files

@@ -13,17 +13,24 @@ from opacc_ray.errors import SpecError
 from opacc_ray.lake.formats import FEATURE_COLUMNS, has_rows, place_of
 from opacc_ray.metrics.metric import ACCURACY, ERRORS
 from opacc_ray.samplers import find_method
-from opacc_ray.spec.model_spec import (
+from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec, time_text
+from opacc_ray.spec.spec_sections import (
+    PLACEMENT,
     WAYS,
+    ExtractSpec,
+    Goal,
+    LabelsSpec,
+    Least,
+    ManifestSpec,
     ModelSpec,
+    SampleSpec,
+    ScoreSpec,
     check_metrics,
     check_served,
     in_places,
     metric_texts,
     served_texts,
 )
-from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec, time_text
-from opacc_ray.spec.steps import PLACEMENT, ExtractSpec, Goal, LabelsSpec, Least, ManifestSpec, SampleSpec, ScoreSpec
 from opacc_ray.spec.validation import FunctionName, read_yaml, validated
 
 SURPRISE = ("dsa", "lsa")

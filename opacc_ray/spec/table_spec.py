@@ -114,7 +114,8 @@ def read_predictions(
                 values[key] = read(table[found[key]].combine_chunks(), found[key])
         except DataError as error:
             problems.append(str(error))
-    prediction, classes = values.get("prediction", (None, None))
+    nothing: tuple[Any, Any] = (None, None)
+    prediction, classes = values.get("prediction", nothing)
     if task is None and prediction is not None and not problems:
         problems += _own_in_every_row(prediction, classes, found["prediction"])
     problems = ["it has no row"] if not len(table) else empty + problems

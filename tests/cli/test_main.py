@@ -18,7 +18,7 @@ from opacc_ray.audit.goals import read_goal
 from opacc_ray.cli.main import application
 from opacc_ray.errors import DataError
 from opacc_ray.spec import parse_spec
-from opacc_ray.spec.steps import Least
+from opacc_ray.spec.spec_sections import Least
 from opacc_ray.spec.validation import read_share
 
 

@@ -23,7 +23,7 @@ from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
-from opacc_ray.spec.model_spec import ModelSpec
+from opacc_ray.spec.spec_sections import ModelSpec
 
 VERDICT = ModelSpec(task="grade")
 

@@ -16,7 +16,7 @@ from opacc_ray.labels.formats import checked_annotator
 from opacc_ray.labels.label_actions import correct, import_labels, withdraw
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.lake.local_store import LocalStore
+from opacc_ray.lake.store import LocalStore
 from opacc_ray.runs.run import Run
 
 

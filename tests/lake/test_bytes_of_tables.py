@@ -48,7 +48,7 @@ class Read(NamedTuple):
 
 def of_pool(door: CountingProxy, kind: str, uri: str, text: str) -> Read:
     rules = Rules(columns=Columns(id="id", features=(("confidence", ("conf",)),)), filter=text)
-    parquet_io._kept = parquet_io._Kept()  # as in a new process
+    parquet_io._kept.clear()  # as in a new process
     door.reset()
     ids = [row["id"] for row in read_table(open_store(uri), kind, rules, 1000)]
     return Read(door.total(r"\.parquet$"), sorted(ids))

@@ -11,7 +11,7 @@ from local_s3 import LocalS3
 from s3_proxies import FAULTS, FaultyProxy
 
 from opacc_ray.errors import SpecError, StorageError
-from opacc_ray.lake import store as storage
+from opacc_ray.lake import s3_store as storage
 from opacc_ray.lake.store_uris import open_store
 
 CONTENT = bytes(range(256)) * 40

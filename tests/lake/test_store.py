@@ -21,8 +21,7 @@ from local_s3 import LocalS3
 from opacc_ray import registry
 from opacc_ray.errors import StorageError
 from opacc_ray.lake import s3_store as s3_module
-from opacc_ray.lake.local_store import LocalStore
-from opacc_ray.lake.store import warn_of_one_writer
+from opacc_ray.lake.store import LocalStore, warn_of_one_writer
 from opacc_ray.lake.store_uris import Store, join, open_store, read_uri, split, write_object
 
 ODD_NAMES = [

@@ -21,7 +21,7 @@ from opacc_ray.report.run_report import gather
 from opacc_ray.runs.estimate_documents import ChangedObjects, LabelNoise
 from opacc_ray.runs.run import Run, header_of
 from opacc_ray.spec import parse_spec
-from opacc_ray.spec.steps import Least
+from opacc_ray.spec.spec_sections import Least
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels.desk import LabelQueue
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.lake.local_store import LocalStore
-from opacc_ray.lake.store import PATIENCE, Entries
+from opacc_ray.lake.s3_store import PATIENCE
+from opacc_ray.lake.store import Entries, LocalStore
 from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec

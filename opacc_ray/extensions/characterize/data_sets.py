@@ -23,7 +23,7 @@ from opacc_ray.lake.case_files import READERS, UNKNOWN, Table, are_numbers, open
 from opacc_ray.parts.view import View, subset, view_of
 from opacc_ray.runs.feature_store import open_view, predicted_classes
 from opacc_ray.runs.run import Run
-from opacc_ray.spec.model_spec import plain_name
+from opacc_ray.spec.spec_sections import plain_name
 
 By = Literal["label", "prediction"]
 """What assigns examples to classes."""

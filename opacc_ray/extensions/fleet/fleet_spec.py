@@ -31,7 +31,7 @@ from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.metrics.scores import SCORES
 from opacc_ray.spec import Spec, parse_spec, read_yaml, validated
-from opacc_ray.spec.model_spec import check_metrics, metric_texts
+from opacc_ray.spec.spec_sections import check_metrics, metric_texts
 
 log = logging.getLogger(__name__)
 

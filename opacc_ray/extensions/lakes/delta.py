@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from opacc_ray.errors import DataError, SpecError, StorageError, shortened
-from opacc_ray.extensions.lakes import table_versions
+from opacc_ray.extensions.lakes import catalogs
 from opacc_ray.lake.examples import Found, Rules
 from opacc_ray.lake.formats import TABLE_COLUMNS, Traits, parquet
 from opacc_ray.lake.logical_schema import numbered, rebuilt
@@ -37,7 +37,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     if not len(added):
         raise DataError(f"{version} of the table {store.uri} has no file; check {what}.uri and {what}.version")
     paths = added["path"].to_pylist()
-    entries = table_versions.entries_of(store, paths, version)
+    entries = catalogs.entries_of(store, paths, version)
     values = added["partition"] if "partition" in added.column_names else [{}] * len(paths)
     with unless_valid(f"the schema of the Delta table {store.uri} is none of Arrow", "; write its UUIDs as text"):
         schema = _schema_of(table)
@@ -47,7 +47,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         version=version,
         schema=schema,
         deleted=_deleted(table, entries),
-        data_as_of=table_versions.time_of(max(added["modification_time"].to_pylist())),
+        data_as_of=catalogs.time_of(max(added["modification_time"].to_pylist())),
     )
 
 
@@ -85,26 +85,26 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
     from deltalake import exceptions
 
     try:
-        table = deltalake.DeltaTable(store.uri, storage_options=table_versions.storage_options(store))
+        table = deltalake.DeltaTable(store.uri, storage_options=catalogs.storage_options(store))
         if rules.version is not None:
             if isinstance(rules.version, str):
                 raise SpecError(f"{what}.version {rules.version!r} is a name, and Delta has numbers only; give one")
             if rules.version > table.version():
-                raise table_versions.unknown_version(
+                raise catalogs.unknown_version(
                     store, f"version {rules.version}", f"the newest is {table.version()}", what
                 )
             table.load_as_version(rules.version)
         elif rules.timestamp is not None:
-            versions = ((table_versions.time_of(own["timestamp"]), own.get("version", 0)) for own in table.history())
+            versions = ((catalogs.time_of(own["timestamp"]), own.get("version", 0)) for own in table.history())
             # deltalake itself would load the first version for an earlier time
-            table.load_as_version(table_versions.version_at(store, rules.timestamp, versions, what))
+            table.load_as_version(catalogs.version_at(store, rules.timestamp, versions, what))
         return table
     except exceptions.TableNotFoundError:
         raise DataError(f"there is no Delta table at {store.uri}; check {what}.uri and {what}.format") from None
     except exceptions.DeltaError as error:
         reason = shortened(str(error), 200)
         if rules.version is not None:
-            raise table_versions.unknown_version(store, f"version {rules.version}", reason, what) from None
+            raise catalogs.unknown_version(store, f"version {rules.version}", reason, what) from None
         raise DataError(f"the Delta table {store.uri} cannot be opened ({reason}); check {what}.uri") from None
     except OSError as error:
         raise StorageError(f"cannot read the log of {store.uri}: {shortened(str(error), 200)}") from None

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple, get_args
 
 from opacc_ray.errors import DataError, SpecError, StorageError, shortened
 from opacc_ray.extensions.lakes import catalogs
-from opacc_ray.extensions.lakes.table_versions import storage_options
+from opacc_ray.extensions.lakes.catalogs import storage_options
 from opacc_ray.lake.parquet_io import encode, pa, pc, read_bytes
 from opacc_ray.lake.store_uris import CATALOG, Store, open_store
 from opacc_ray.registry import require

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.extensions.lakes.catalogs import iceberg_table, load_iceberg
-from opacc_ray.extensions.lakes.table_versions import access, entries_of, moment, time_of
+from opacc_ray.extensions.lakes.catalogs import access, entries_of, iceberg_table, load_iceberg, moment, time_of
 from opacc_ray.lake.examples import Columns, Constants, Found, Limits, Piece, Rules
 from opacc_ray.lake.filters import Combined, Comparison, Condition, Typed, parse_filter
 from opacc_ray.lake.formats import TABLE_COLUMNS, Traits, parquet

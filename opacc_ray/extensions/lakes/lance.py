@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.extensions.lakes import table_versions
+from opacc_ray.extensions.lakes import catalogs
 from opacc_ray.lake.examples import Batch, Cut, Found, Limits, Piece, Rules, Shard, in_shards
 from opacc_ray.lake.filters import ALL, check_columns, columns_of, parse_filter, rows_kept
 from opacc_ray.lake.formats import TABLE_COLUMNS, Traits, parquet
@@ -41,7 +41,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     paths = [path for fragment in table.get_fragments() for path in _paths(fragment)]
     if not paths:
         raise DataError(f"{version} of the table {store.uri} has no row; check {what}.uri and {what}.version")
-    entries = table_versions.entries_of(store, paths, version)
+    entries = catalogs.entries_of(store, paths, version)
     constants = {entry.key: ((VERSION, table.version),) for entry in entries.values()}
     written = None
     with suppress(OSError):  # a server that does not send parts of these files
@@ -132,13 +132,13 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
     require(f"{what}.format: lance", "lance")
     import lance
 
-    options = {name.lower(): value for name, value in table_versions.storage_options(store).items()}
+    options = {name.lower(): value for name, value in catalogs.storage_options(store).items()}
     try:
         table = lance.dataset(store.uri, version=rules.version, storage_options=options or None)
         if rules.timestamp is None:
             return table
         versions = [(own["timestamp"].astimezone(UTC), own["version"]) for own in table.versions()]
-        return table.checkout_version(table_versions.version_at(store, rules.timestamp, versions, what))
+        return table.checkout_version(catalogs.version_at(store, rules.timestamp, versions, what))
     except OpaccError:
         raise
     except (ValueError, OSError) as error:
@@ -146,7 +146,7 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
             raise DataError(f"there is no Lance table at {store.uri}; check {what}.uri and {what}.format") from None
         if rules.version is not None:
             reason = f"the newest is {_open(store, Rules(), what).version}"
-            raise table_versions.unknown_version(store, f"version {rules.version}", reason, what) from None
+            raise catalogs.unknown_version(store, f"version {rules.version}", reason, what) from None
         raise DataError(
             f"the Lance table {store.uri} cannot be opened ({shortened(_message(error), 200)}); check {what}.uri"
         ) from None

@@ -12,7 +12,7 @@ from delta_logs import vector, write_mapped
 from tables import X, read_ids, read_pool, refusal
 
 from opacc_ray.errors import SpecError
-from opacc_ray.extensions.lakes.table_versions import storage_options
+from opacc_ray.extensions.lakes.catalogs import storage_options
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import Store

@@ -6,7 +6,7 @@ import pytest
 from tables import read_pool, refusal
 
 from opacc_ray.errors import DataError
-from opacc_ray.extensions.lakes.table_versions import storage_options
+from opacc_ray.extensions.lakes.catalogs import storage_options
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards, read_chosen
 from opacc_ray.lake.store_uris import Store
