@@ -105,27 +105,11 @@ def read_predictions(
     if "id" not in found and "uri" in found:
         found = {"id": found["uri"]} | found
     table = read_file(uri, text_columns=[found[key] for key in ("id", "uri") if key in found])
-    values: dict[str, Any] = {}
-    readers = _READERS | ({"prediction": _values} if task == "regression" else {})
-    empty = _empty_rows(table)
-    for key, read in readers.items():
-        try:
-            if key in found and not empty:
-                values[key] = read(table[found[key]].combine_chunks(), found[key])
-        except DataError as error:
-            problems.append(str(error))
-    nothing: tuple[Any, Any] = (None, None)
-    prediction, classes = values.get("prediction", nothing)
-    if task is None and prediction is not None and not problems:
-        problems += _own_in_every_row(prediction, classes, found["prediction"])
-    problems = ["it has no row"] if not len(table) else empty + problems
+    values = _read_columns(table, found, task, problems)
     if problems:
-        if "prediction" not in found and any(re.fullmatch(r"[\d.,]+", name) for name in names):
-            problems.append("the first row looks like data: start the file with the names of its columns")
-        listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
-        raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {listed_names(names)}")
-    confidence = values.get("confidence")
-    positive = None if task == "regression" or confidence is None else _positive(prediction, classes, confidence)
+        raise _refusal(uri, problems, names, found)
+    (prediction, classes), confidence = values["prediction"], values["confidence"]
+    positive = None if task == "regression" else _positive(prediction, classes, confidence)
     if positive is not None:  # in a spec, output is the probability of class 1
         found = {"output" if key == "confidence" else key: name for key, name in found.items()}
         confidence = np.where(prediction == positive, confidence, 1 - confidence)
@@ -139,6 +123,31 @@ def read_predictions(
     ending = [name for name in unused if name.lower().endswith("id")]
     distinct = [name for name in ending if len(table[name].unique()) == len(table)]
     return PredictionsTable(found, classes, pool, unused, distinct)
+
+
+def _read_columns(table: Any, columns: Mapping[str, Any], task: str | None, problems: list[str]) -> dict[str, Any]:
+    """Return the values of the columns, by their keys; add what is wrong to ``problems``."""
+    values: dict[str, Any] = {"prediction": (None, None), "confidence": None}
+    problems += _empty_rows(table) if len(table) else ["it has no row"]
+    for key, read in (_READERS | ({"prediction": _values} if task == "regression" else {})).items():
+        try:
+            if key in columns and len(table):
+                values[key] = read(table[columns[key]].combine_chunks(), columns[key])
+        except DataError as error:
+            problems.append(str(error))
+    prediction, classes = values["prediction"]
+    if task is None and prediction is not None and not problems:
+        problems += _own_in_every_row(prediction, classes, columns["prediction"])
+    return values
+
+
+def _refusal(uri: str, problems: Sequence[str], names: Sequence[str], columns: Mapping[str, Any]) -> DataError:
+    """Return the error of all problems of a file."""
+    if "prediction" not in columns and any(re.fullmatch(r"[\d.,]+", name) for name in names):
+        problems = [*problems, "the first row looks like data: start the file with the names of its columns"]
+    listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
+    several = listed if len(problems) > 1 else problems[0]
+    return DataError(f"{uri}: {several}; its columns are {listed_names(names)}")
 
 
 def names_in(text: str | None) -> list[str]:
@@ -312,7 +321,7 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
 
 
 def _positive(
-    prediction: NDArray[np.int64] | None, classes: list[str] | None, confidence: NDArray[np.float64]
+    prediction: NDArray[np.int64] | None, classes: list[str] | None, confidence: NDArray[np.float64] | None
 ) -> int | None:
     """Return the class whose probability a column holds, whatever is predicted; None if it holds the confidence.
 
@@ -320,7 +329,7 @@ def _positive(
     below it, which are those of one class alone and all below those of the other, are probabilities of the other. A
     class 0 without a name cannot be the last one, which ``model.output: probability`` is about.
     """
-    if prediction is None or len(prediction) < FEWEST or confidence.min() >= 0.5:
+    if prediction is None or confidence is None or len(prediction) < FEWEST or confidence.min() >= 0.5:
         return None
     if set(np.unique(prediction)) != {0, 1}:
         return None

@@ -105,16 +105,6 @@ def test_folders_are_columns_and_a_filter_on_them_opens_no_other_file(folder: St
     assert plan_shards(folder, "parquet", 5, rules=X._replace(filter="day = 2")).num_examples == 10
 
 
-def test_a_folder_without_a_value_is_null_in_every_spelling_of_a_filter(folder: Store) -> None:
-    for place, name in enumerate(("NL", "BE", "__HIVE_DEFAULT_PARTITION__")):
-        folder.write(f"country={name}/part.parquet", parquet(numbers(10 * place, 10 * place + 10)))
-    for text in ("country != 'NL'", "not country = 'NL'", "country not in ('NL')", "not (country = 'NL' or score > 9)"):
-        found, _ = read_pool(folder, "parquet", X._replace(filter=text))
-        assert [example.array[0] for example in found] == [*range(10, 20)], text
-    found, _ = read_pool(folder, "parquet", X._replace(filter="country is null or not country = 'NL' and score < 0.12"))
-    assert sorted(example.array[0] for example in found) == [10, 11, *range(20, 30)]
-
-
 def test_images_are_bytes_or_what_hugging_face_makes_of_them(folder: Store) -> None:
     levels = [grey(level) for level in (10, 20)]
     struct = pa.array([{"bytes": data, "path": None} for data in levels])

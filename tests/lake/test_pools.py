@@ -1,8 +1,6 @@
 """Pools in storage: plans from the listing alone, and files that are not what they say."""
 
-import io
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,19 +73,6 @@ def test_array_file_that_cannot_be_used_is_a_bad_item(folder: Store, content: by
     found, bad = read_pool(folder, "npy", Rules(max_bytes=2_000_000))
     assert (found, [item.id for item in bad]) == ([], ["rows.npz"])
     assert message in bad[0].reason
-
-
-def test_pickled_objects_are_not_loaded(folder: Store, tmp_path: Path) -> None:
-    class Attack:
-        def __reduce__(self):
-            return (open, (str(tmp_path / "owned"), "w"))
-
-    sink = io.BytesIO()
-    np.save(sink, np.array([[Attack()]], dtype=object), allow_pickle=True)
-    folder.write("rows.npy", sink.getvalue())
-    _, [bad] = read_pool(folder, "npy")
-    assert "store numbers, booleans or short text" in bad.reason
-    assert not (tmp_path / "owned").exists()
 
 
 def test_ids_from_files_are_distinguished_from_ids_from_keys(folder: Store) -> None:

@@ -109,12 +109,6 @@ def scripted(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedS
         yield server
 
 
-def test_a_read_that_breaks_off_is_repeated(scripted: ScriptedS3) -> None:
-    scripted.answers = [(200, b"whole", 3), (500, b"", 0), (200, b"whole", 5)]
-    assert open_store("s3://lake").read("a") == b"whole"
-    assert scripted.answers == []
-
-
 def test_a_read_that_always_breaks_off_is_an_error(scripted: ScriptedS3) -> None:
     scripted.answers = [(200, b"whole", 3)] * 2
     with pytest.raises(StorageError, match=r"cannot read s3://lake/a: no answer from http://127\S+ in 2 attempts"):
@@ -183,12 +177,6 @@ def test_the_client_suits_its_endpoint(s3: LocalS3, monkeypatch: pytest.MonkeyPa
 def test_a_server_that_does_not_know_ranges_sends_all(scripted: ScriptedS3) -> None:
     scripted.answers = [(200, b"0123456789", 10)]
     assert open_store("s3://lake").read_range("a", 2, 5) == b"234"
-
-
-def test_a_range_that_breaks_off_is_asked_for_again(scripted: ScriptedS3) -> None:
-    scripted.answers = [(206, b"234", 1), (206, b"234", 3)]
-    assert open_store("s3://lake").read_range("a", 2, 5) == b"234"
-    assert scripted.answers == []
 
 
 def test_a_key_that_a_browser_would_change_has_no_link_and_any_other_has(bucket: str) -> None:

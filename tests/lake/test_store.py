@@ -72,6 +72,7 @@ def test_an_object_lives_and_dies(store: Store) -> None:
     [after] = store.list()
     assert store.read("deep/er/a.bin") == b"other"
     assert (before.key, before.size) == (after.key, after.size) == ("deep/er/a.bin", 5)
+    assert (store.entry("deep/er/a.bin"), store.entry("deep"), store.entry("deep/b")) == (after, None, None)
     assert before.tag != after.tag
     assert after == store.list()[0]
     store.delete("deep/er/a.bin")
@@ -131,13 +132,9 @@ def test_many_objects_come_in_order(store: Store) -> None:
     assert list(store.read_many([])) == []
     with pytest.raises(StorageError, match="is not a key below"):
         store.write_many([("a", b"x"), ("../b", b"x")])
-
-
-def test_a_missing_object_raises_when_its_turn_comes(store: Store) -> None:
-    store.write_many([("0", b"0"), ("1", b"1"), ("3", b"3")])
-    contents = store.read_many(["0", "1", "2", "3"])
-    assert [next(contents), next(contents)] == [b"0", b"1"]
-    with pytest.raises(StorageError, match=r"^cannot read \S+/audits/digits/2: ((?i:no such)|there is no such)"):
+    contents = store.read_many(["000", "001", "none", "003"])
+    assert [next(contents), next(contents)] == [b"000", b"001"]
+    with pytest.raises(StorageError, match=r"^cannot read \S+/audits/digits/none: ((?i:no such)|there is no such)"):
         next(contents)
 
 
@@ -221,17 +218,11 @@ def test_a_range_is_exactly_its_bytes(store: Store) -> None:
     assert store.size("deep/a.bin") == len(data)
     for start, stop in [(0, 1), (5, 5), (250, 700), (len(data) - 3, len(data)), (0, len(data))]:
         assert store.read_range("deep/a.bin", start, stop) == data[start:stop]
-
-
-def test_a_range_beyond_the_end_is_an_error(store: Store) -> None:
-    store.write("a", b"abc")
-    said = r"^cannot read \S+/audits/digits/a: .*has changed.*restore it or start again"
-    for start, stop in [(0, 4), (2, 9), (3, 4), (50, 60)]:
-        with pytest.raises(StorageError, match=said):
-            store.read_range("a", start, stop)
-
-
-def test_a_missing_object_has_neither_range_nor_size(store: Store) -> None:
+    for start in (0, len(data) - 2, len(data), len(data) + 50):
+        with pytest.raises(
+            StorageError, match=r"^cannot read \S+/deep/a.bin: .*has changed.*restore it or start again"
+        ):
+            store.read_range("deep/a.bin", start, len(data) + 60)
     for call in (lambda: store.read_range("gone", 0, 3), lambda: store.size("gone")):
         with pytest.raises(StorageError, match=r"^cannot read \S+/audits/digits/gone: ((?i:no such)|there is no such)"):
             call()
@@ -282,13 +273,6 @@ def test_a_file_system_without_hard_links_is_for_one_writer(tmp_path: Path, monk
     ]
 
 
-def test_an_entry_is_that_of_the_listing(store: Store) -> None:
-    store.write("deep/a.bin", b"first")
-    assert [store.entry("deep/a.bin")] == store.list()
-    assert store.entry("deep/b.bin") is None
-    assert store.entry("deep") is None
-
-
 # -- URIs -----------------------------------------------------------------------------------------------
 
 
@@ -309,9 +293,9 @@ def test_uris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert split("/a.bin") == ("/", "a.bin")
 
 
-@pytest.mark.parametrize("uri", ["s3://", "s3:///a", "https://host/a", "file://host/a"])
+@pytest.mark.parametrize("uri", ["s3://", "s3:///a", "https://host/a", "file://host/a", "a\0b"])
 def test_uris_that_cannot_be_opened(uri: str) -> None:
-    with pytest.raises(StorageError, match="s3://bucket/prefix"):
+    with pytest.raises(StorageError, match=r"s3://bucket/prefix|contains a null character"):
         open_store(uri)
 
 
@@ -345,8 +329,3 @@ def test_folders_need_no_boto3(tmp_path: Path) -> None:
         "assert not {'boto3', 'botocore'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
-
-
-def test_path_with_a_null_character_is_refused() -> None:
-    with pytest.raises(StorageError, match="contains a null character"):
-        open_store("a\0b")

@@ -183,7 +183,7 @@ def test_a_file_that_is_not_there_or_not_utf_8_is_an_error(folder: Path) -> None
 
 def test_what_a_spreadsheet_leaves_is_named(folder: Path) -> None:
     table = "id,prediction,confidence\na,x,0.9\nb,y,0.8\n,,\n"
-    assert problems(write(folder, "a.csv", table)).startswith("a.csv: row 3 of the data is empty: remove it; its col")
+    assert problems(write(folder, "a.csv", table)).startswith("a.csv: (1) row 3 of the data is empty: remove it; (2)")
     assert "row 3 of the data is empty, and 1 other row: remove them" in problems(
         write(folder, "a.csv", f"{table},,\n")
     )

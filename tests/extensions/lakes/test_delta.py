@@ -9,7 +9,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 from delta_logs import vector, write_mapped
-from tables import X, read_ids, read_pool, refusal
+from tables import X, read_ids, refusal
 
 from opacc_ray.errors import SpecError
 from opacc_ray.extensions.lakes.catalogs import storage_options
@@ -36,31 +36,6 @@ def test_partitions_have_the_types_of_the_table(folder: Store) -> None:
     assert read_ids(folder, "delta", X._replace(filter="price = 4.35")) == [0, 3]
     assert read_ids(folder, "delta", X._replace(filter="not price < 10")) == [2]
     assert len(plan_shards(folder, "delta", 1, rules=X._replace(filter="price > 4.35")).entries) == 1
-
-
-def test_columns_that_older_files_lack_are_null(folder: Store) -> None:
-    write(folder, rows(0, 4))
-    more = rows(4, 8).append_column("score", pa.array([0.1, 0.2, 0.3, None]))
-    write(folder, more, schema_mode="merge")
-    assert read_ids(folder, "delta") == list(range(8))
-    assert read_ids(folder, "delta", X._replace(filter="score >= 0.2")) == [5, 6]
-    assert read_ids(folder, "delta", X._replace(filter="score is null")) == [0, 1, 2, 3, 7]
-    assert read_ids(folder, "delta", X._replace(filter="not score >= 0.2")) == read_ids(
-        folder, "delta", X._replace(filter="score not in (0.2, 0.3)")
-    )
-    assert read_ids(folder, "delta", X._replace(filter="score != 0.2")) == [4, 6]
-    found, bad = read_pool(folder, "delta", Rules(columns=Columns(array=("score",))))
-    assert (len(found), len(bad)) == (3, 5)
-
-
-def test_deleted_rows_are_left_out_and_vacuumed_versions_are_errors(folder: Store) -> None:
-    write(folder, rows(0, 10))
-    table = deltalake.DeltaTable(folder.uri)
-    table.delete("id < 5")
-    assert read_ids(folder, "delta") == [5, 6, 7, 8, 9]
-    assert read_ids(folder, "delta", X._replace(version=0)) == list(range(10))
-    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    assert "choose a version whose files were not vacuumed" in refusal(folder, "delta", X._replace(version=0))
 
 
 def test_a_damaged_log_is_named_with_the_version_that_was_asked_for(folder: Store) -> None:

@@ -141,7 +141,7 @@ def test_the_worst_slices_come_first(home: Path) -> None:
 def test_a_delta_table_gets_each_estimate_once(home: Path, audits: list[Audit], tmp_path: Path) -> None:
     place = str(tmp_path / "lake")
     for audit in (*audits[:6], *audits[:6]):
-        export_tables(audit.run, place, features=False, delta=True)
+        assert main(["export", audit.run.uri, "--to", place, "--no-features", "--delta"]) == 0
     table = deltalake.DeltaTable(f"{place}/estimates")
     assert table.version() == 5
     assert {field.name: field.metadata["comment"] for field in table.schema().fields}["week"].startswith("the Monday")
@@ -179,18 +179,8 @@ def test_of_two_appends_at_once_one_fails(audits: list[Audit], tmp_path: Path, m
     assert sorted(accuracies["uri"].to_pylist()) == sorted(audit.run.uri for audit in audits[1:3])
 
 
-def test_the_command_appends_to_a_delta_table(
-    audits: list[Audit], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = tmp_path / "lake"
-    assert main(["export", audits[0].run.uri, "--to", str(place), "--no-features", "--delta"]) == 0
-    assert f"views       {place}/views.sql" in capsys.readouterr().out
-    assert deltalake.DeltaTable(str(place / "estimates")).version() == 0
-    assert "delta_scan(" in (place / "views.sql").read_text()
-
-
 def test_an_iceberg_table_gets_each_estimate_once(
-    audits: list[Audit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    audits: list[Audit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
     for name, value in settings.items():

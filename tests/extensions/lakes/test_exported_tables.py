@@ -7,10 +7,8 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pyarrow.dataset as ds
 import pytest
 from audited_run import CLASSES, KEYS, TRUTH, N, label, write_features, write_pool
-from local_s3 import LocalS3
 from stated_numbers import CAMERAS, with_numbers
 
 from opacc_ray.audit import accuracy, verbs
@@ -171,11 +169,3 @@ def test_all_numbers_of_an_estimate_are_rows(run: Run, tmp_path: Path) -> None:
         *(("accuracy", "prediction", name) for name in stated.by_predicted_class),
         *((f"recall@{name}", "truth", name) for name in stated.by_true_class),
     ]
-
-
-def test_pyarrow_reads_the_tables_on_s3_too(run: Run, s3: LocalS3, bucket: str) -> None:
-    export_tables(run, f"{bucket}/lake")
-    folder = s3.folder / bucket.removeprefix("s3://") / "lake"
-    found = ds.dataset(folder / "labels", format="parquet", partitioning="hive").to_table()
-    assert len(found) == 30
-    assert query(f"SELECT count(*) FROM {table(folder, 'labels')}") == [(30,)]

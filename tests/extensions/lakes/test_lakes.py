@@ -298,27 +298,6 @@ def test_a_file_that_changes_between_two_rounds_is_noticed(home: str, outputs: d
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_one_version_of_a_table_is_audited(
-    kind: str, of_images: Run, spec: Callable[..., dict[str, Any]], bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")  # the server knows no newer checksums
-    append = TABLES[kind](open_store(f"{bucket}/pool"))
-    first, _ = append(pictures(0, N)), append(pictures(N, N + 20))
-    columns = {"id": "id", "image": "image"}
-    pool = {"uri": f"{bucket}/pool", "format": kind, "columns": columns, "version": first}
-    with extracting_here():
-        run = verbs.first_round(parse_spec(spec(pool=pool, model=MODEL), "spec"))
-    assert run.header.pool.version == VERSION[kind].format(first)
-    features, expected = features_of(run), features_of(of_images)
-    assert features["id"].equals(expected["id"])
-    assert np.allclose(np.stack(features["hidden"].to_pylist()), np.stack(expected["hidden"].to_pylist()), atol=1e-5)
-    label(run)
-    estimate = accuracy.estimate(run)
-    assert estimate.pool_size == N
-    assert estimate.low < estimate.value < estimate.high
-
-
-@pytest.mark.parametrize("kind", TABLES)
 def test_a_table_that_goes_on_between_two_rounds_is_noticed_and_said(kind: str, home: str) -> None:
     append = TABLES[kind](open_store(f"{home}/pool"))
     first = append(pictures(0, N))

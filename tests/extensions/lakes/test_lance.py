@@ -2,10 +2,8 @@
 
 import lance
 import pyarrow as pa
-import pytest
 from tables import read_pool, refusal
 
-from opacc_ray.errors import DataError
 from opacc_ray.extensions.lakes.catalogs import storage_options
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards, read_chosen
@@ -60,12 +58,6 @@ def test_places_are_ids_whatever_was_deleted(folder: Store) -> None:
     assert after == {id: value for id, value in before.items() if value != 6}
 
 
-def test_a_filter_leaves_rows(folder: Store) -> None:
-    write(folder, 0, 12)
-    assert ids(folder, X._replace(filter="n = 2 and id > 2")) == [5, 8, 11]
-    assert plan_shards(folder, "lance", 100, rules=X._replace(filter="n = 2")).num_examples is None
-
-
 def test_columns_that_older_rows_lack_are_null(folder: Store) -> None:
     write(folder, 0, 4)
     lance.dataset(folder.uri).add_columns(pa.schema([("score", pa.float64())]))
@@ -77,12 +69,3 @@ def test_a_version_without_rows_is_refused(folder: Store) -> None:
     write(folder, 0, 10)
     lance.dataset(folder.uri).delete("id >= 0")
     assert f"version 2 of the table {folder.uri} has no row" in refusal(folder, "lance", X)
-
-
-def test_a_damaged_file_is_named(folder: Store) -> None:
-    write(folder, 0, 4)
-    [key] = [entry.key for entry in folder.list() if entry.key.startswith("data/")]
-    folder.write(key, folder.read(key)[:-20])
-    [shard] = plan_shards(folder, "lance", 100, rules=X).shards
-    with pytest.raises(DataError, match=r"\.lance is not valid Lance \(.*; restore it, or write it again$"):
-        list(read_chosen(folder, "lance", shard, {"2"}, X))
