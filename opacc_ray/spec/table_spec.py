@@ -26,7 +26,7 @@ from opacc_ray.pool import Pool
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.slices import CROSSING
 from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
-from opacc_ray.spec.validation import parse_yaml
+from opacc_ray.spec.validation import merged, parse_yaml
 
 log = logging.getLogger(__name__)
 
@@ -513,7 +513,7 @@ def kept_spec(spec: Spec) -> Spec:
     if there is not None and runs:
         before = parse_spec(parse_yaml(there.decode(), uri), uri)
         _refuse_other_file(uri, before, spec.pool.uri)
-        spec = parse_spec(_added(_content(before), _content(spec)), uri)
+        spec = parse_spec(merged(_content(before), _content(spec)), uri)
         if spec.identity() != before.identity():
             values, others = _by_key(before.identity()), _by_key(spec.identity())
             differing = sorted(key for key in values | others if values.get(key) != others.get(key))
@@ -528,15 +528,6 @@ def kept_spec(spec: Spec) -> Spec:
         store.write(key, text)
     log.info("spec: %s", uri)
     return spec
-
-
-def _added(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keys and values of two specs; where both have one, the new one."""
-    found = dict(before) | dict(new)
-    for key in before.keys() & new.keys():
-        if isinstance(before[key], Mapping) and isinstance(new[key], Mapping):
-            found[key] = _added(before[key], new[key])
-    return found
 
 
 def _by_key(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """YAML from others, read within limits and validated; each error is one sentence."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -124,6 +125,16 @@ def validated(kind: type[Model], content: Any, source: str) -> Model:
         return kind.model_validate(content)
     except ValidationError as error:
         raise SpecError(f"{source}: {first_problem(kind, error)}") from None
+
+
+def merged(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return two mappings merged section by section; where both have a value, that of the second one."""
+    both = {
+        key: merged(content[key], value)
+        for key, value in changes.items()
+        if isinstance(value, Mapping) and isinstance(content.get(key), Mapping)
+    }
+    return {**content, **changes, **both}
 
 
 def read_share(text: str) -> tuple[str | None, float]:

@@ -17,7 +17,7 @@ alerts: {min: {accuracy: 0.92}, max_drop: {accuracy: 0.02}}   # of all that have
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import date
 from itertools import product
 from pathlib import Path
@@ -32,6 +32,7 @@ from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.metrics.scores import SCORES
 from opacc_ray.spec import Spec, parse_spec, read_yaml, validated
 from opacc_ray.spec.spec_sections import check_metrics, metric_texts
+from opacc_ray.spec.validation import merged
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class AlertLimits(Section):
     def changed_by(self, other: "AlertLimits | None") -> "AlertLimits":
         """Return these limits, replaced by those that the other one names."""
         named = other.model_dump(include=other.model_fields_set) if other else {}
-        return AlertLimits(**_merged(self.model_dump(include=set(AlertLimits.model_fields)), named))
+        return AlertLimits(**merged(self.model_dump(include=set(AlertLimits.model_fields)), named))
 
     def all(self) -> list[Limit]:
         """Return every limit, in the order of the keys."""
@@ -307,11 +308,11 @@ def _check_audit(fleet: Fleet, audit: FleetAudit, place: str) -> None:
 def _pairs(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:
     """Yield an audit for every model on every pool."""
     for model, pool in product(fleet.models, fleet.pools):
-        content = _merged(fleet.spec, {"model": {"name": model} | fleet.models[model], "pool": fleet.pools[pool]})
+        content = merged(fleet.spec, {"model": {"name": model} | fleet.models[model], "pool": fleet.pools[pool]})
         limits = _limits_of(fleet)
         for override in fleet.overrides:
             if override.is_for(model, pool):
-                content, limits = _merged(content, override.spec), limits.changed_by(override.alerts)
+                content, limits = merged(content, override.spec), limits.changed_by(override.alerts)
         content["name"] = f"{fleet.name}-{model}-{pool}"
         yield FleetAudit(_spec(fleet, content, f"{source}, audit {model} × {pool}"), limits, model, pool)
 
@@ -323,7 +324,7 @@ def _listed(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:
         if content.get("alerts") is not None:
             limits = validated(AlertLimits, content["alerts"], f"{place}: alerts")
         rest = {key: value for key, value in content.items() if key != "alerts"}
-        yield FleetAudit(_spec(fleet, _merged(fleet.spec, rest), place), _limits_of(fleet).changed_by(limits))
+        yield FleetAudit(_spec(fleet, merged(fleet.spec, rest), place), _limits_of(fleet).changed_by(limits))
 
 
 def _limits_of(fleet: FleetSpec) -> AlertLimits:
@@ -335,14 +336,3 @@ def _spec(fleet: FleetSpec, content: dict[str, Any], place: str) -> Spec:
     if "output" in content:
         raise SpecError(f"{place}: the fleet sets output, so that audits share features; remove it")
     return parse_spec(content | {"output": fleet.output}, place)
-
-
-def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two mappings section by section; the second one wins."""
-    result = dict(base)
-    for key, value in changes.items():
-        section = result.get(key)
-        if isinstance(section, Mapping) and isinstance(value, Mapping):
-            value = _merged(section, value)
-        result[key] = value
-    return result
