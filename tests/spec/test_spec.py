@@ -56,7 +56,6 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"model": {"factory": "a:b", "sha256": "beef"}}, "model.sha256: give the 64 hexadecimal digits"),
         ({"name": "a/b"}, "name: use letters, digits"),
         ({"sample": {"method": "cse"}}, "sample: there is no method 'cse'; did you mean"),
-        ({"sample": {"method": "ces", "section": 9}}, "no parameter 'section'; did you mean 'sections'"),
         ({"sample": {"method": "ces", "bugdet": 9}}, "no parameter 'bugdet'; did you mean 'budget'"),
         ({"sample": {"method": "ces", "budget": 0}}, "budget=0: give a whole number"),
         ({"sample": {"method": "css", "fractions": [[1], 1]}}, r"fractions=\[1\] of method 'css': give a number"),

@@ -301,13 +301,6 @@ def test_check_writes_nothing_and_reports_a_budget_above_the_pool(answers: str, 
     assert [item.name for item in folder.iterdir()] == [answers]
 
 
-def test_the_labels_of_a_run_are_forecast_by_its_short_name(answers: str, folder: Path, told) -> None:
-    assert told("run", answers, "--budget", "40")[0] == 0
-    [run] = folder.glob("audits/answers-*/")
-    code, out, _ = told("budget", run.name, "--until", "0.1", "--json")
-    assert (code, json.loads(out)["run"]) == (0, str(run))
-
-
 def test_a_class_whose_name_means_cant_tell_is_a_warning(folder: Path, told) -> None:
     rows = "".join(f"{i},{('ok', 'unsure')[i % 2]},0.{5 + i % 5}\n" for i in range(60))
     code, text, _ = told("run", write(folder, "a.csv", f"id,pred,prob\n{rows}"), "--budget", "5")

@@ -95,19 +95,13 @@ def test_accuracy_by_model_over_weeks_is_one_query(lake: duckdb.DuckDBPyConnecti
 
 
 def test_populations_are_never_one_series(lake: duckdb.DuckDBPyConnection) -> None:
-    [row] = lake.execute(
-        "SELECT model, week, change FROM accuracy_by_week WHERE population_name = 'parking'"
-    ).fetchall()
-    assert row == ("a", monday(3), None)
-    values = dict(
-        lake.execute(
-            "SELECT week, value FROM accuracy_by_week WHERE population_name = 'traffic' AND model = 'b'"
-        ).fetchall()
-    )
-    changes = "SELECT week, change FROM accuracy_by_week WHERE population_name = 'traffic' AND model = 'b'"
-    for week, change in lake.execute(changes).fetchall():
-        before = values.get(week - dt.timedelta(weeks=1))
-        assert change == (None if before is None else values[week] - before)
+    sql = "SELECT model, week, change, value FROM accuracy_by_week WHERE population_name = "
+    [row] = lake.execute(f"{sql} 'parking'").fetchall()
+    assert row[:3] == ("a", monday(3), None)
+    before = None
+    for _, _, change, value in lake.execute(f"{sql} 'traffic' AND model = 'b'").fetchall():
+        assert change == (None if before is None else value - before)
+        before = value
 
 
 def test_each_statement_is_kept_with_its_time(lake: duckdb.DuckDBPyConnection, audits: list[Audit]) -> None:
