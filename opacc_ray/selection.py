@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs import Design, read_design
-from opacc_ray.errors import DataError, LabelError, counted, shortened
+from opacc_ray.designs import DESIGNS, Design
+from opacc_ray.errors import DataError, LabelError, counted, meant, shortened
 from opacc_ray.registry import require
 
 Outcome = NDArray[np.float64]
@@ -162,6 +162,21 @@ class Selection:
             )
         if len(set(self.ids)) != len(values):
             raise DataError(f"{source}: index names {len(values)} examples and ids {len(set(self.ids))}")
+
+
+def read_design(content: dict[str, Any], source: str) -> Design:
+    """Restore any design from what its ``to_json`` returned.
+
+    Raises
+    ------
+    DataError
+        There is no such design, or a field is missing or not valid: the message names ``source``, field and value.
+    """
+    name = content.get("type") if isinstance(content, dict) else None
+    if not isinstance(name, str) or name not in DESIGNS:
+        hint = meant(name, DESIGNS, f"this version knows {', '.join(DESIGNS)}")
+        raise DataError(f"{source} has a design of type {name!r}; {hint}")
+    return DESIGNS[name].from_json(content, source)
 
 
 def _contents(given: Any, source: str) -> tuple[Content, ...]:

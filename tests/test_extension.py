@@ -93,7 +93,7 @@ def test_a_design_is_read_in_a_process_that_has_not_drawn_by_it(tmp_path: Path) 
     register(tmp_path, "[opacc.designs]\nsystematic = my_design:Systematic\n")
     (tmp_path / "my_design.py").write_text(DESIGN)
     saved = {"type": "systematic", "num": 3, "population": 9}
-    code = f"from opacc_ray.designs import read_design; print(read_design({saved!r}, 'file').weights)"
+    code = f"from opacc_ray.selection import read_design; print(read_design({saved!r}, 'file').weights)"
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT)))}
     assert _output(paths, "-c", code).split() == ["[0.33333333", "0.33333333", "0.33333333]"]
 

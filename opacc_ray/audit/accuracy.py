@@ -289,7 +289,7 @@ def measure_run(
     The others are as for :func:`opacc_ray.estimation.estimate.numbers_of` and :class:`RunNumbers`.
     """
     model, selections = run.spec.model, [item.known for item in known]
-    history = read_history(run) if uses_regression(selections) else NO_HISTORY
+    history = read_history(run) if run.spec.has_history and uses_regression(selections) else NO_HISTORY
     predicted, classes = coded_classes(run, known, view)
     columns: dict[str, Any] = {"history": history}
     if model.has_classes:

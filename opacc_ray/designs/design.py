@@ -268,7 +268,7 @@ class Design(ABC):
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: str) -> Self:
-        """Restore what :meth:`to_json` returned; raises DataError as :func:`opacc_ray.designs.read_design`."""
+        """Restore what :meth:`to_json` returned; raises DataError as :func:`opacc_ray.selection.read_design`."""
         design = cls(**{item.name: read_field(item, content, source) for item in fields(cls)})
         design.check(source)
         return design

@@ -12,12 +12,13 @@ import pytest
 from oracles import deepest as reference
 from unclipped import estimate_sample
 
-from opacc_ray.designs import DESIGNS, Design, read_design
+from opacc_ray.designs import DESIGNS, Design
 from opacc_ray.designs.design import LabelledBefore
 from opacc_ray.designs.draw_probability import HansenHurwitz, RaoHartleyCochran, StepByStep
 from opacc_ray.designs.inclusion_probability import Grown, InclusionProbability
 from opacc_ray.designs.simple_random import Purposive, SimpleRandom, Stratified, collapse
 from opacc_ray.errors import DataError, LabelError
+from opacc_ray.selection import read_design
 
 N, n = 60, 12
 RNG = np.random.default_rng(0)

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from opacc_ray.designs import read_design
 from opacc_ray.designs.inclusion_probability import Grown, inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.selection import Selection
+from opacc_ray.selection import Selection, read_design
 
 N, OLD_SIZE, GONE, NUM = 1500, 1200, 150, (90, 30)
 
