@@ -54,6 +54,7 @@ def test_what_identifies_an_audit_stays_the_same_while_labels_come(tmp_path: Pat
     before = make_report(run)[1]
     label(run, ids)
     after = make_report(run, goal=0.5)[1]
+    assert metrics_of(before) == {}
     assert params_of(before) == params_of(after)
     assert params_of(after)["opacc/pool"] == run.spec.pool.uri
     assert key_of(before) == key_of(after) != key_of(after.model_copy(update={"run": "s3://another"}))
@@ -67,12 +68,6 @@ def test_names_of_classes_and_slices_are_names_that_mlflow_allows(run: Run) -> N
     changed = report.model_copy(update={"estimate": with_numbers(report.estimate, METRICS, tables), "tables": []})
     names = {name.removeprefix("opacc/") for name in metrics_of(changed) if name.count("/") > 1}
     assert names == {"f1/dog", "recall/dog", "f1/do/g/camera/_/_/x", "f1/do/g/camera/a_b__"}
-
-
-def test_without_labels_no_number_is_logged(tmp_path: Path) -> None:
-    run = write_run(tmp_path)
-    verbs.select(run, "srs", 20, {})
-    assert metrics_of(make_report(run)[1]) == {}
 
 
 def test_without_a_report_or_mlflow_one_sentence_says_what_to_do(
@@ -113,11 +108,6 @@ def test_a_real_mlflow_keeps_numbers_and_files(
     logged = json.loads(capsys.readouterr().out)
     [kept] = mlflow.search_runs(output_format="list", search_all_experiments=True)
     assert params_of(report).items() <= kept.data.params.items()
-    [given] = kept.inputs.dataset_inputs
-    assert given.dataset.digest == report.header.pool.digest[:16]
-    if hasattr(mlflow, "create_external_model"):
-        [model] = mlflow.search_logged_models(output_format="list")
-        assert {own.key for own in model.metrics} == set(metrics_of(report))
     assert kept.info.run_id == logged["id"]
     assert kept.info.status == "FINISHED"
     assert kept.data.metrics == pytest.approx(metrics_of(report))
@@ -132,7 +122,6 @@ def test_a_real_mlflow_keeps_numbers_and_files(
     assert same.data.metrics["opacc/n"] == 80
     points = mlflow.MlflowClient().get_metric_history(same.info.run_id, "opacc/n")
     assert [(point.step, point.value) for point in points] == [(60, 60), (80, 80)]
-    assert len(same.inputs.dataset_inputs) == 1
 
     with mlflow.start_run() as own:
         again = log_report(run)
