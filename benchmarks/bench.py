@@ -25,7 +25,7 @@ from audits import label_rounds
 
 import opacc_ray as opacc
 from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.extract.surprise import Reference
+from opacc_ray.extract.reference import Reference
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers.select import select
 

@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from opacc_ray.extract.surprise import Reference
+from opacc_ray.extract.reference import Reference
 from opacc_ray.extract.torch_model import Model
 from opacc_ray.spec import ModelSpec
 

@@ -38,7 +38,7 @@ from torch.nn import functional
 from train_digits import field_pool, halves, load, to_input, train
 
 from opacc_ray.extensions.demo import digits
-from opacc_ray.extract.surprise import Reference
+from opacc_ray.extract.reference import Reference
 
 POOL_SIZE = 10_000
 FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"

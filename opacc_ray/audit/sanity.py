@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError, SpecError, counted
 from opacc_ray.estimation.sample import Rounds
-from opacc_ray.extract.table_columns import try_rows
-from opacc_ray.extract.trial import Trial, try_examples, try_inputs
+from opacc_ray.extract.trial import Trial, try_examples, try_inputs, try_rows
 from opacc_ray.extract.user_code import call
 from opacc_ray.labels.formats import is_cant_tell, warnings_about
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds

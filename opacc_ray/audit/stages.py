@@ -22,12 +22,11 @@ from opacc_ray.audit.checks import check_pool
 from opacc_ray.audit.comparison import check_models
 from opacc_ray.errors import DataError, LostRayError, counted
 from opacc_ray.extract import feature_set, reference
-from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extraction import Extraction, extract_shards
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.inference import check_decided, refusal
 from opacc_ray.extract.model_code import Code, changes, code_of, confirm, copy_records, has_records, outdated, records
 from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, finished_shards, hashes_of, read_report
-from opacc_ray.extract.table_columns import extract_shards, needs_model
 from opacc_ray.extract.trial import difference, left_nothing
 from opacc_ray.extract.user_code import call
 from opacc_ray.lake.examples import BadItem, Plan, Shard
@@ -261,7 +260,7 @@ def _extract(stages: Sequence[Stage], progress: Report, made: list[int]) -> None
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
     needs_actors = any(
-        needs_model(stage.job, shard) for stage, found in zip(stages, todo, strict=True) for shard in found.missing
+        stage.job.needs_model(shard) for stage, found in zip(stages, todo, strict=True) for shard in found.missing
     )
     with _connected(stages) if needs_actors else nullcontext():
         for stage, (shards, known) in zip(stages, todo, strict=True):
@@ -321,8 +320,8 @@ def _work_on(
 
     if job.known is not None:
         copy_records(job.known, job.target)
-    extract_shards(job, [shard for shard in shards if not needs_model(job, shard)], on_done)
-    if rest := [shard for shard in shards if needs_model(job, shard)]:
+    extract_shards(job, [shard for shard in shards if not job.needs_model(shard)], on_done)
+    if rest := [shard for shard in shards if job.needs_model(shard)]:
         from opacc_ray.cluster import actor_pool
 
         actor_pool.extract_shards(job, rest, on_done)

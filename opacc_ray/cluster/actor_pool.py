@@ -35,10 +35,9 @@ from opacc_ray.cluster.local import raise_if_lost, unless_lost
 from opacc_ray.cluster.session import raise_if_ending
 from opacc_ray.cluster.tasks import LOST, Driver, Placement, cause_of, place, raise_if_unmade, ran_out_of_memory
 from opacc_ray.errors import ClusterError, StorageError, counted, shortened
-from opacc_ray.extract.extraction import Extraction, Extractor, Interrupted
+from opacc_ray.extract.extraction import Extraction, Extractor, Interrupted, OnDone
 from opacc_ray.extract.feature_set import left_of
-from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import ShardReport
+from opacc_ray.extract.shards import Machine, ShardReport
 from opacc_ray.lake.examples import Piece, Shard
 from opacc_ray.lake.s3_store import expect_answers
 
@@ -111,8 +110,6 @@ def _halves(shard: Shard) -> tuple[Shard, Shard]:
 def _of(shard: Shard, pieces: list[Piece]) -> Shard:
     return shard._replace(entries=tuple(dict.fromkeys(piece.entry for piece in pieces)), pieces=tuple(pieces))
 
-
-OnDone = Callable[[Shard, ShardReport], None]  # called with each finished shard and its report
 
 IN_FLIGHT = 2  # shards per actor: one that computes, one that is read
 TICK = 1.0  # seconds between two checks of the actors if nothing happens

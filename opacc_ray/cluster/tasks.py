@@ -31,13 +31,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from opacc_ray import errors
 from opacc_ray.cluster.local import unless_lost
 from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened, without_colours
-from opacc_ray.extract import software
+from opacc_ray.extract import machine
 from opacc_ray.extract.feature_files import Features, StoredParts
-from opacc_ray.extract.machine import tune_allocation
 from opacc_ray.parts.view import Call, add_up
 from opacc_ray.spec import ExtractSpec
 
-ray.cloudpickle.register_pickle_by_value(software)  # for nodes with another opacc
+ray.cloudpickle.register_pickle_by_value(machine)  # for nodes with another opacc
 
 log = logging.getLogger(__name__)
 
@@ -64,26 +63,26 @@ class Driver(NamedTuple):
 
     @classmethod
     def here(cls) -> "Driver":
-        return cls(os.getcwd(), software.software())
+        return cls(os.getcwd(), machine.software())
 
     def join(self) -> None:
         """Change to the driver's folder, if this node has it: relative paths in the user's code mean that one.
 
         Raises ClusterError if this worker has other software than the driver.
         """
-        _refuse_other(self.software, software.software(), f"{platform.node()} ({ray.util.get_node_ip_address()})")
+        _refuse_other(self.software, machine.software(), f"{platform.node()} ({ray.util.get_node_ip_address()})")
         with suppress(OSError):
             os.chdir(self.folder)
 
     def assigned_device(self) -> str:
         """Join as a worker that computes; return the device that Ray assigned, "cuda" or "cpu"."""
-        tune_allocation()
+        machine.tune_allocation()
         self.join()
         return "cuda" if ray.get_runtime_context().get_accelerator_ids().get("GPU", []) else "cpu"
 
 
 def _refuse_other(here: dict[str, str], there: dict[str, str], node: str) -> None:
-    if other := software.difference(here, there):
+    if other := machine.difference(here, there):
         raise ClusterError(f"the worker on {node} {other}; install one version on all nodes, and run it again")
 
 
@@ -178,11 +177,11 @@ def refuse_unfit(paths: Mapping[str, str]) -> None:
 
     Raises ClusterError or StorageError, which name the node. Nodes that join later are compared by :meth:`Driver.join`.
     """
-    asked, here = {}, software.software()
+    asked, here = {}, machine.software()
     for node in ray.nodes():
         if node["Alive"]:
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            remote = ray.remote(software.look).options(num_cpus=0, scheduling_strategy=there)
+            remote = ray.remote(machine.look).options(num_cpus=0, scheduling_strategy=there)
             asked[remote.remote(dict(paths))] = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
     ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE) if asked else ([], [])
     for reference in ready:

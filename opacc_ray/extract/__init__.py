@@ -7,7 +7,7 @@
     extraction        what to extract; a shard read, computed and written: the work of an actor (cluster/actor_pool.py)
     torch_model       a torch module, with hooks on its layers
     table_columns     a shard of a table that has features, and its slices: threads of this process read them
-    reference         features of training data, and dsa or lsa (surprise) of a shard that is compared with them
+    reference         features of training data, and dsa or lsa (surprise): the distance of examples from them
     shards            the file of a shard, and the report in it
     feature_set       the name and the index of a set; the features of an earlier listing of the pool
     feature_files     columns of complete features, a cache of what is derived of them, and parts of a pool for samplers

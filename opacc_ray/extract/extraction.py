@@ -1,15 +1,17 @@
-"""Extraction of shards of the pool into files of features: what to extract, and the work of an actor, without Ray.
+"""Extraction of shards of the pool into files of features: what to extract, the work on a shard, and that work here.
 
-A shard's file is written atomically, so it is also the checkpoint: a file that exists is finished.
+An executor is a function that gives shards to an :class:`Extractor` and passes their reports on: :func:`extract_shards`
+on threads of this process, :func:`opacc_ray.cluster.actor_pool.extract_shards` in actors. A shard's file is written
+atomically, so it is also the checkpoint: a file that exists is finished.
 """
 
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,12 +20,13 @@ from opacc_ray.errors import OpaccError
 from opacc_ray.extract import model_code, reference
 from opacc_ray.extract.feature_set import left_of, merged, read_carried
 from opacc_ray.extract.inference import Batch, Feed, check_bad, columns_of
-from opacc_ray.extract.machine import Machine, yield_to_others
+from opacc_ray.extract.machine import HOST, software, yield_to_others
 from opacc_ray.extract.model_code import Code, check_unchanged, watched
 from opacc_ray.extract.reference import StoredSurprise
 from opacc_ray.extract.shards import (
     Columns,
     FeatureShard,
+    Machine,
     ShardReport,
     check_plan,
     encode_shard,
@@ -32,8 +35,9 @@ from opacc_ray.extract.shards import (
     report_on,
     stacked,
 )
-from opacc_ray.extract.software import software
+from opacc_ray.extract.table_columns import read_parts
 from opacc_ray.lake.examples import BadItem, Shard
+from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.neurons.requirements import Ranges
 from opacc_ray.parts.loops import NextAhead
@@ -61,6 +65,10 @@ class Extraction:
     code: Code | None = None  # that is part of the features' digest
     known: Store | None = None  # complete features of an earlier listing of the pool
 
+    def needs_model(self, shard: Shard) -> bool:
+        """Return whether the features of a shard come from the model, or from the hidden layer that it gave."""
+        return not self.source.holds_features and bool(self.hidden or left_of(shard))
+
     def features_of(self, shard: Shard, compute: Callable[[Shard], FeatureShard]) -> FeatureShard:
         """Return a shard's features: the known ones of its parts, and what ``compute`` returns of the others.
 
@@ -84,6 +92,10 @@ class Extraction:
         return shard.take(rows, self.names)._replace(bad=[*shard.bad, *bad])
 
 
+OnDone = Callable[[Shard, ShardReport], None]  # called with each finished shard and its report
+
+THREADS = 4  # shards at a time that need no model
+
 _COVERED = "covered layers"  # a column that is never written: NaN if a value of these layers is not finite
 
 
@@ -94,13 +106,13 @@ class Interrupted(OpaccError):
 
 
 class Extractor:
-    """Extracts shards into files of features, with the model and the reference in memory.
+    """Extracts shards into files of features, with the model and the reference in memory, if they are needed.
 
-    Two threads may call ``extract``. While one computes a batch, a further thread reads and decodes the next one, on
-    ``readers`` threads. The second thread writes the shard before, reads the first batch of the shard after, and
-    computes when the first one waits. Transform and model are called by one thread at a time. Memory holds, for each
-    shard, one decoded example, the examples that were read ahead and the inputs of one batch; for the shard that
-    computes, of two.
+    In a pool of features no model runs: any number of threads read its tables. Otherwise two threads may call
+    ``extract``. While one computes a batch, a further thread reads and decodes the next one, on ``readers`` threads.
+    The second thread writes the shard before, reads the first batch of the shard after, and computes when the first one
+    waits. Transform and model are called by one thread at a time. Memory holds, for each shard, one decoded example,
+    the examples that were read ahead and the inputs of one batch; for the shard that computes, of two.
     """
 
     def __init__(self, job: Extraction, device: str = "cpu", readers: int = 1) -> None:
@@ -122,16 +134,14 @@ class Extractor:
         self._interrupted.set()
 
     def prepare(self) -> "Device | FunctionModel":
-        """Load the model, if it is needed, and the reference, once, before any shard is read."""
+        """Load the model, or the device that compares with the reference, and the reference, once."""
         if self._device is not None:  # a thread that writes need not wait for one that computes
             return self._device
         with self._computing:
             if self._device is None:
                 job = self._job
                 device = self._load(job)
-                if job.hidden is not None:
-                    self._surprise = StoredSurprise(job, job.hidden, device.arrays)
-                elif job.reference is not None:
+                if job.hidden is None and job.reference is not None:
                     self._ranges = reference.read_ranges(job.reference)
                 self._device = device
             return self._device
@@ -142,6 +152,14 @@ class Extractor:
         self.prepare()
         assert self._feed is not None  # not for surprise
         return self._feed
+
+    def _compared(self, hidden: Store) -> StoredSurprise:
+        """Return the reference that hidden layers are compared with, which is read once."""
+        with self._computing:
+            if self._surprise is None:
+                arrays = HOST if self._job.source.holds_features else self.prepare().arrays
+                self._surprise = StoredSurprise(self._job, hidden, arrays)
+            return self._surprise
 
     @cached_property
     def maker(self) -> Machine:
@@ -163,26 +181,31 @@ class Extractor:
         self._feed = Feed(job.spec, job.source, self._device_name, covered, self._readers)
         return self._feed.model
 
-    @watched()
     def extract(self, shard: Shard) -> ShardReport:
         """Read, compute and write one shard, unless another process has; returns its report.
 
-        Raises DataError with the id of a faulty example.
+        Raises DataError with the id of a faulty example, or if a column has another form than the spec states.
         """
         self._refuse_interrupted(shard)
         if (entry := self._job.target.entry(shard.file)) is not None:
             report = read_report(self._job.target, shard.file, entry.size)
             check_plan(self._job.target, self._job.source.format, shard, report)
             return report
-        self.prepare()
-        if self._surprise is None:
-            features = self._job.features_of(shard, self._computed_part)
-        else:
-            stored = self._surprise.read(shard)
-            with self._computing:
-                features = self._surprise.compute(stored)
+        features = self._features(shard)
         with ThreadPoolExecutor(1, "opacc-write", yield_to_others) as writer:  # of lower priority than the model
             return writer.submit(self._write, shard, features).result()
+
+    def _features(self, shard: Shard) -> FeatureShard:
+        """Return the features of a shard: compared with a reference, read from a table, or computed by the model."""
+        job = self._job
+        if job.hidden is None:
+            return job.features_of(
+                shard, partial(read_parts, job) if job.source.holds_features else self._computed_part
+            )
+        compared = self._compared(job.hidden)
+        stored = compared.read(shard)
+        with nullcontext() if job.source.holds_features else self._computing:
+            return compared.compute(stored)
 
     def _computed_part(self, shard: Shard) -> FeatureShard:
         """Compute the parts of a shard that have no features; write the ranges, which are there before the features."""
@@ -196,20 +219,23 @@ class Extractor:
         self._compute(shard)
 
     def _write(self, shard: Shard, features: FeatureShard) -> ShardReport:
-        folder, data = self._job.target, encode_shard(features, self.maker)
+        needs_model = self._job.needs_model(shard)
+        folder, data = self._job.target, encode_shard(features, self.maker if needs_model else None)
         report = report_on(features, data, folder.uri_of(shard.file))
         check_plan(folder, self._job.source.format, shard, report)
-        self._record_code()
+        if needs_model and self._job.hidden is None:
+            self._record_code()
         folder.write(shard.file, data)
         return report
 
     def _record_code(self) -> None:
         """Write what this process has loaded, unless that has been written."""
         with self._recording:
-            if self._job.hidden is None and self._recorded != (now := model_code.state()):
+            if self._recorded != (now := model_code.state()):
                 self._code = model_code.record(self._job.target, self._job.modules, self._code)
                 self._recorded = now
 
+    @watched()
     def _compute(self, shard: Shard) -> tuple[FeatureShard, list[Ranges]]:
         """Return all columns of a shard, and the ranges of the covered neurons in each batch."""
         parts: list[FeatureShard] = []
@@ -252,3 +278,9 @@ class Extractor:
         if "coverage" in job.names:
             columns["coverage"] = spec.extract.coverage.rule.bits(activations.layers, self._ranges)
         return {name: values for name, values in columns.items() if name in (*job.names, _COVERED)}
+
+
+def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) -> None:
+    """Extract shards in this process; ``on_done`` is called with each one and its report, in their order."""
+    for shard, report in zip(shards, in_order(Extractor(job).extract, shards, THREADS), strict=True):
+        on_done(shard, report)

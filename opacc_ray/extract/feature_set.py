@@ -34,12 +34,12 @@ from pydantic import BaseModel, Field, Strict, model_validator
 from opacc_ray.documents import Part, SealedDocument, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.extract.feature_files import FeatureFile, Features
-from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.model_code import Code, json_digest
 from opacc_ray.extract.shards import (
     FEATURES_FORMAT,
     REMEDY,
     FeatureShard,
+    Machine,
     ShardReport,
     digest_of,
     read_shard,

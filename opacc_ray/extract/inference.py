@@ -40,9 +40,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.machine import Machine, cpu_name, in_halves
-from opacc_ray.extract.shards import REMEDY, Columns, joined, not_finite
-from opacc_ray.extract.surprise import HOST, Arrays
+from opacc_ray.extract.machine import HOST, Arrays, cpu_name, in_halves
+from opacc_ray.extract.shards import REMEDY, Columns, Machine, joined, not_finite
 from opacc_ray.extract.user_code import Activations, split_answer, user_code
 from opacc_ray.lake.examples import BadItem, Example, Shard, source_of
 from opacc_ray.lake.parquet_io import to_numpy

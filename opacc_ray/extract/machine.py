@@ -1,15 +1,20 @@
-"""The machine that computes features: its kind, and how a process uses its memory and cores.
-
-The kind decides the last bits of a matrix product.
+"""The machine that computes features: its memory, its cores, its arrays, and the software of its processes.
 
 Each layer's output is new memory. If the system returns fresh pages for every batch, each first write is a page fault:
 a quarter of a ResNet's time in pages of 4 KiB, a tenth of a small model's. So freed memory is kept, in huge pages.
 
 Threads that read and write have a lower priority than the one that computes. Otherwise, with more threads than cores,
 the model would wait for a tenth of its time.
+
+Software must be one in all processes that compute for a run. opacc must agree in its version and in every byte of its
+Python files, wherever they are installed. Python must agree in its minor version: patch releases mend faults and keep
+the meaning of code, and Ray itself refuses more than we do. The libraries of the model and the user's files are
+compared when the model is loaded (:func:`opacc_ray.extract.model_code.check_unchanged`). These functions travel to
+nodes by value, since their opacc may have other modules, so they use the standard library alone.
 """
 
 import ctypes
+import hashlib
 import logging
 import os
 import platform
@@ -17,13 +22,14 @@ import re
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from pydantic import Field
-
-from opacc_ray.documents import Part
+import numpy as np
+from numpy.typing import NDArray
 
 log = logging.getLogger(__name__)
 
@@ -37,22 +43,6 @@ BACKGROUND_NICENESS = 10  # added niceness of background threads: on one core, t
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 _LARGEST_KEPT = 32 << 20  # the largest value of glibc; larger tensors come from the system, and return to it
-
-
-UNKNOWN = "not known"  # a version in files that do not state it
-
-
-class Machine(Part):
-    """A kind of machine: two of one kind, with equal software, compute the same features of a shard, bit for bit."""
-
-    processor: str = Field(description="name of the GPU, or else of the CPU")
-    capability: str = Field(description="instruction set that torch uses on it, such as AVX512 or sm_90")
-    torch: str = Field(description="version of torch")
-    opacc: str = Field(default=UNKNOWN, description="version of opacc, and the begin of a digest of its code")
-    python: str = Field(default=UNKNOWN, description="minor version of Python")
-
-    def __str__(self) -> str:
-        return f"{self.processor} ({self.capability}, torch {self.torch}, Python {self.python}, opacc {self.opacc})"
 
 
 def cpu_name() -> str:
@@ -103,3 +93,42 @@ def yield_to_others() -> None:
         thread = threading.get_native_id()
         with suppress(OSError):  # a sandbox may forbid it
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + BACKGROUND_NICENESS)
+
+
+class Arrays(NamedTuple):
+    """The library that searches neighbours: NumPy, or one with the same functions and true float32, on a GPU."""
+
+    library: Any
+    put: Callable[[NDArray[Any]], Any]  # to the library's arrays
+    get: Callable[[Any], NDArray[Any]]  # and back
+    memory_errors: Callable[[], AbstractContextManager[None]] = nullcontext  # raises MemoryError when memory runs out
+
+
+HOST = Arrays(np, np.asarray, np.asarray)
+
+
+def software() -> dict[str, str]:
+    """Return the opacc and the Python of this process, by their names; without opacc if it is not installed."""
+    found = find_spec("opacc_ray")
+    if found is None or found.origin is None:
+        return {}
+    root, digest = Path(found.origin).parent, hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        digest.update(f"{file.relative_to(root).as_posix()}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    return {
+        "opacc": f"{import_module('opacc_ray').__version__} (code {digest.hexdigest()[:12]})",
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def difference(here: dict[str, str], there: dict[str, str]) -> str | None:
+    """Return in words which software of another process is not that of the driver ``here``; None if all agrees."""
+    for name, version in here.items():
+        if name in there and there[name] != version:
+            return f"has {name} {there[name]}, and the driver has {name} {version}"
+    return None
+
+
+def look(paths: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return the keys of the paths that this node lacks, and its software."""
+    return [key for key, path in paths.items() if not os.path.exists(path)], software()

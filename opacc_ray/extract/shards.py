@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import Field
 
+from opacc_ray.documents import Part
 from opacc_ray.errors import DataError
-from opacc_ray.extract.machine import UNKNOWN, Machine
-from opacc_ray.extract.software import software
+from opacc_ray.extract.machine import software
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.parquet_io import (
     Footer,
@@ -43,6 +44,8 @@ REMEDY = "run the spec again, which extracts a damaged shard anew"
 
 MOST_FOOTERS = 1 << 12  # footers in memory for the next read of their file, of about 2 kB each
 
+UNKNOWN = "not known"  # a version in files that do not state it
+
 SOURCE = "source"  # column of the digests of the parts of the pool: see opacc_ray.lake.examples.source_of
 
 _KEY = "opacc"  # key of the report in the file's metadata
@@ -54,6 +57,19 @@ _UNSEALED = _SEAL.format("0" * 64).encode()
 Columns = dict[str, NDArray[Any]]  # values by feature: one number per example (B,), or one row of them (B, width)
 _ONE_WIDTH = "the model, or the column of the pool, must have the same number for each, at least one"
 Hashes = NDArray[np.uint64]  # 8 bytes of a hash for each id, (N,)
+
+
+class Machine(Part):
+    """A kind of machine: two of one kind, with equal software, compute the same features of a shard, bit for bit."""
+
+    processor: str = Field(description="name of the GPU, or else of the CPU")
+    capability: str = Field(description="instruction set that torch uses on it, such as AVX512 or sm_90")
+    torch: str = Field(description="version of torch")
+    opacc: str = Field(default=UNKNOWN, description="version of opacc, and the begin of a digest of its code")
+    python: str = Field(default=UNKNOWN, description="minor version of Python")
+
+    def __str__(self) -> str:
+        return f"{self.processor} ({self.capability}, torch {self.torch}, Python {self.python}, opacc {self.opacc})"
 
 
 class FeatureShard(NamedTuple):

@@ -16,9 +16,9 @@ file, below the pool. In a table that is the place in ``columns.uri``.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,35 +26,25 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shown
-from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.feature_files import Features, as_stored, check_type, slicing_of
 from opacc_ray.extract.feature_set import (
     INDEX,
     Complete,
     IndexedShard,
-    left_of,
-    locate,
     make_index,
     read_index,
     write_index,
 )
 from opacc_ray.extract.inference import read_output
-from opacc_ray.extract.reference import StoredSurprise
 from opacc_ray.extract.shards import (
-    SOURCE,
     Columns,
     FeatureShard,
     ShardReport,
     encode_reported,
-    encode_shard,
     parse_report,
     read_report,
-    read_table,
-    report_on,
     stacked,
 )
-from opacc_ray.extract.surprise import HOST
-from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Batch, Plan, Shard, ids_of, source_of, uris_of
 from opacc_ray.lake.examples import Columns as ColumnNames
 from opacc_ray.lake.parquet_io import is_list, numbers, numbers_of, taken, texts, to_numpy
@@ -62,9 +52,12 @@ from opacc_ray.lake.pools import planned_ids, read_rows
 from opacc_ray.lake.store import Store, in_order
 from opacc_ray.pool import LAYERS
 from opacc_ray.slices import FOLDER, refuse_many
-from opacc_ray.spec import ModelSpec, PoolSpec, Spec, open_pool, rules_of
+from opacc_ray.spec import ModelSpec, PoolSpec, open_pool, rules_of
 from opacc_ray.spec.spec_sections import SEPARATOR
 from opacc_ray.spec.table_spec import class_numbers, confidences
+
+if TYPE_CHECKING:
+    from opacc_ray.extract.extraction import Extraction
 
 THREADS = 4  # shards that are read at a time
 
@@ -84,11 +77,10 @@ def with_slices(pool: PoolSpec, there: Complete) -> Features:
     return there.features.with_slices(pool.slice_rules, folder.uri.rpartition("/")[2], index.files)
 
 
-def store_slices(pool: PoolSpec, plan: Plan, there: Complete, known: Store | None = None) -> None:
+def store_slices(pool: PoolSpec, plan: Plan, there: Complete) -> None:
     """Write the slice columns of all examples with features, as far as they are missing or damaged.
 
-    Those of parts that are ``known`` from an earlier listing are taken from there. Raises DataError if a column has too
-    many values, or lacks an example; SpecError if its type fits no slices.
+    Raises DataError if a column has too many values, or lacks an example; SpecError if its type fits no slices.
     """
     if not pool.slice_rules:
         return
@@ -97,14 +89,9 @@ def store_slices(pool: PoolSpec, plan: Plan, there: Complete, known: Store | Non
     sizes = {entry.key: entry.size for entry in folder.list()}
     found = list(in_order(lambda own: _stored(folder, own, sizes), held, THREADS))
     missing = [part for part, report in enumerate(found) if report is None]
-    before = None if known is None or not missing else known.store(folder.uri.rpartition("/")[2])
-    if known is not None and before is not None and _is_complete(before):
-        located = dict(zip(missing, locate(known, [shards[part] for part in missing]), strict=True))
-        shards = [located.get(part, shard) for part, shard in enumerate(shards)]
-    earlier = (known, before) if known is not None and before is not None else None
 
     def write(part: int) -> ShardReport:
-        table = _read(pool, shards[part], there.features.part((there.features.files[part],)), earlier)
+        table = _read(pool, shards[part], there.features.part((there.features.files[part],)))
         known: dict[str, Any] = {"ids": held[part].ids, "predicted": None, "bad": [], "own_ids": False, "machine": None}
         data = encode_reported(table, known, use_dictionary=True)
         folder.write(held[part].file, data)
@@ -160,24 +147,13 @@ def _refuse_many(features: Features) -> None:
             refuse_many(name, sorted(names[name]))
 
 
-def _is_complete(folder: Store) -> bool:
-    try:
-        return read_index(folder) is not None
-    except DataError:
-        return False
-
-
-def _read(pool: PoolSpec, shard: Shard, features: Features, earlier: tuple[Store, Store] | None) -> Any:
-    """Return the slice columns of the examples of one file of features, as an Arrow table.
-
-    ``earlier`` are the folders of features and slice columns that have the carried parts of the shard.
-    """
+def _read(pool: PoolSpec, shard: Shard, features: Features) -> Any:
+    """Return the slice columns of the examples of one file of features, as an Arrow table."""
     [known] = features.tables(["id", "uri"])
     ids = known["id"].combine_chunks()
     own = pa.table({})
     if pool.slice_columns:
-        carried = _carried(pool, shard, *earlier) if earlier else []
-        own = _aligned(pool, ids, [*carried, *_slice_rows(pool, shard.only(left_of(shard)))])
+        own = _aligned(pool, ids, [*_slice_rows(pool, shard)])
     columns = {name: as_stored(own[name]) for name in own.column_names}
     if any(rule.column == FOLDER for rule in pool.slice_rules):
         columns[FOLDER] = as_stored(texts(_folders(pool, shard, known)))
@@ -193,18 +169,6 @@ def _folders(pool: PoolSpec, shard: Shard, known: Any) -> list[str]:
     if pool.columns.uri is None:
         places = (place.rpartition("#")[0] or place for place in places)
     return [place.rpartition("/")[0] for place in places]
-
-
-def _carried(pool: PoolSpec, shard: Shard, features: Store, slices: Store) -> Iterator[tuple[Any, Any]]:
-    """Yield ids and slice columns of the parts of a shard that have them, as :func:`_rows`."""
-    by_file: dict[str, list[int]] = {}
-    for number, file in shard.carried:
-        by_file.setdefault(file, []).append(source_of(shard.parts[number]))
-    for file, sources in by_file.items():
-        own = read_table(features, file, ["id", SOURCE], None, None)
-        columns = read_table(slices, file, list(pool.slice_columns), None, None, num_examples=len(own))
-        rows = numbers(np.flatnonzero(np.isin(to_numpy(own[SOURCE]), np.array(sources, dtype=np.uint64))))
-        yield own["id"].combine_chunks().take(rows), columns.take(rows)
 
 
 def _aligned(pool: PoolSpec, ids: Any, found: Sequence[tuple[Any, Any]]) -> Any:
@@ -263,55 +227,18 @@ def try_words(pool: PoolSpec, plan: Plan) -> dict[str, list[Any]]:
     return {name: [value for table in tables for value in table[name].to_pylist()] for name in names}
 
 
-def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[Shard, ShardReport], None]) -> None:
-    """Write the features of shards for which no model runs, in this process.
-
-    ``on_done`` is called with each one and its report, in their order. Raises DataError if a column has another form
-    than the spec states, or an example is unusable and not excluded.
-    """
-    surprise = None if job.hidden is None else StoredSurprise(job, job.hidden, HOST)
-
-    def write(shard: Shard) -> ShardReport:
-        if surprise is None:
-            features = job.features_of(shard, lambda part: _read_parts(job, part))
-        else:
-            features = surprise.compute(surprise.read(shard))
-        data = encode_shard(features)
-        job.target.write(shard.file, data)
-        return report_on(features, data, job.target.uri_of(shard.file))
-
-    for shard, report in zip(shards, in_order(write, shards, THREADS), strict=True):
-        on_done(shard, report)
-
-
-def needs_model(job: Extraction, shard: Shard) -> bool:
-    """Return whether the features of a shard are computed in actors, by a model or from its hidden layer."""
-    return not job.source.holds_features and bool(job.hidden or left_of(shard))
-
-
-def try_rows(spec: Spec, plan: Plan) -> FeatureShard:
-    """Read the first rows of a pool of features; raises the errors of extraction."""
-    job = Extraction(spec, spec.pool, spec.stored(), open_pool(spec.pool))
-    for shard in plan.shards:
-        for part in _parts(job, shard):
-            kept = job.usable(part)
-            if kept.ids:
-                return kept
-    raise left_nothing(spec.pool)
-
-
-def _read_parts(job: Extraction, shard: Shard) -> FeatureShard:
-    """Return the features of a shard, each row with the digest of its part."""
+def read_parts(job: "Extraction", shard: Shard) -> FeatureShard:
+    """Return the features of a shard of a pool of features, each row with the digest of its part."""
     parts = []
     for number in range(len(shard.parts)):
         source = source_of(shard.parts[number])
-        for part in _parts(job, shard.only([number])):
+        for part in read_batches(job, shard.only([number])):
             bad = [item._replace(source=source) for item in part.bad]
             parts.append(part._replace(bad=bad, sources=[source] * len(part.ids)))
     return stacked(parts)._replace(own_ids=job.source.columns.id is not None)
 
 
-def _parts(job: Extraction, shard: Shard) -> Iterator[FeatureShard]:
+def read_batches(job: "Extraction", shard: Shard) -> Iterator[FeatureShard]:
     """Yield the features of a shard, batch by batch; rows without an id or a value are bad items."""
     store, rules = open_pool(job.source), rules_of(job.source)
     for batch in read_rows(store, job.source.format, shard, rules):
@@ -343,7 +270,7 @@ def _named(
     return found
 
 
-def _columns(job: Extraction, batch: Batch) -> Columns:
+def _columns(job: "Extraction", batch: Batch) -> Columns:
     """Return all features that are stored, or follow from stored ones."""
     model, stored = job.spec.model, job.source.columns.features
     columns: Columns = {name: _layer(batch, stored[name], name) for name in LAYERS if name in stored}

@@ -21,9 +21,9 @@ import torch
 from numpy.typing import NDArray
 
 from opacc_ray.errors import ClusterError, DataError, shortened
-from opacc_ray.extract.machine import Machine, cpu_name
+from opacc_ray.extract.machine import Arrays, cpu_name
 from opacc_ray.extract.model_code import LIBRARY_OF, hub_of
-from opacc_ray.extract.surprise import Arrays
+from opacc_ray.extract.shards import Machine
 from opacc_ray.extract.user_code import Activations, split_answer, user_code
 from opacc_ray.lake.parquet_io import unless_valid
 from opacc_ray.lake.store_uris import read_uri

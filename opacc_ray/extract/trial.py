@@ -38,6 +38,7 @@ from opacc_ray.extract.shards import (
     not_finite,
     read_shard,
 )
+from opacc_ray.extract.table_columns import read_batches
 from opacc_ray.lake.examples import BadItem, Example, Plan, Shard, source_of
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.store_uris import Store
@@ -222,6 +223,17 @@ def _first_sound(spec: Spec, source: PoolSpec, plan: Plan) -> Example:
         raise left_nothing(source)
     where = f"the first {tried} shards of " if tried < len(plan.shards) else ""
     raise DataError(f"no example of {where}{source.uri} could be read, the first because of {reason}; check the pool")
+
+
+def try_rows(spec: Spec, plan: Plan) -> FeatureShard:
+    """Read the first rows of a pool of features; raises the errors of extraction."""
+    job = Extraction(spec, spec.pool, spec.stored(), open_pool(spec.pool))
+    for shard in plan.shards:
+        for part in read_batches(job, shard):
+            kept = job.usable(part)
+            if kept.ids:
+                return kept
+    raise left_nothing(spec.pool)
 
 
 def left_nothing(source: PoolSpec) -> DataError:

@@ -63,7 +63,7 @@ def test_node_with_another_opacc_is_refused_by_name(cluster: RayWithJobs, opacc:
     for file, now, then in (
         ("_version.py", f'__version__ = "{opacc_ray.__version__}"', '__version__ = "0.1.9"'),
         ("extract/inference.py", "output.argmax(axis=1)", "(output.argmax(axis=1) + 1) % output.shape[1]"),
-        ("extract/software.py", "def software()", "def software_of_old()"),
+        ("extract/machine.py", "def software()", "def software_of_old()"),
     ):
         text = (package / file).read_text()
         assert now in text

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import (
     FeatureShard,
+    Machine,
     digest_of,
     encode_shard,
     find_repeated,

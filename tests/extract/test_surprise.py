@@ -7,8 +7,8 @@ from oracles.surprise import lsa as plain_lsa
 from scipy.stats import gaussian_kde
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract import surprise
-from opacc_ray.extract.surprise import Reference
+from opacc_ray.extract import reference as surprise
+from opacc_ray.extract.reference import Reference
 
 
 def relu(rng, rows, neurons):

@@ -16,8 +16,7 @@ from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import feature_files
 from opacc_ray.extract.extraction import Extraction
-from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import FeatureShard, digest_of, encode_shard, report_on
+from opacc_ray.extract.shards import FeatureShard, Machine, digest_of, encode_shard, report_on
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run

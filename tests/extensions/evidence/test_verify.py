@@ -24,8 +24,7 @@ from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extensions.evidence.verify import Verification, verify
 from opacc_ray.extract.feature_set import read_index
 from opacc_ray.extract.inference import decided_by_output
-from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.extract.shards import FeatureShard, Machine, encode_shard
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
