@@ -200,3 +200,17 @@ def check_address(address: str) -> None:
         raise ClusterError(
             f"nothing answers at {redacted(address)} ({error}); check the address and the network"
         ) from None
+
+
+def job_client(address: str | None) -> Any:
+    """Return Ray's client of a job server; None: the one that the environment names."""
+    from ray.job_submission import JobSubmissionClient
+
+    return JobSubmissionClient(address)
+
+
+def unauthenticated() -> type[Exception]:
+    """Return Ray's error for a missing or wrong token."""
+    from ray.exceptions import AuthenticationError
+
+    return AuthenticationError

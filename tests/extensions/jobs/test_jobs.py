@@ -15,7 +15,7 @@ from local_s3 import LocalS3
 from ray_with_jobs import NEVER, RayWithJobs, run
 
 from opacc_ray.extensions.demo import digits
-from opacc_ray.extensions.jobs.job_server import Job
+from opacc_ray.extensions.jobs.submission import Job
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.decode import encode_png
 from opacc_ray.lake.store_uris import open_store, read_uri

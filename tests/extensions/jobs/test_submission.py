@@ -10,8 +10,7 @@ from small_pictures import picture
 
 from opacc_ray.audit import verbs
 from opacc_ray.errors import SpecError, StorageError
-from opacc_ray.extensions.jobs.job_server import Job
-from opacc_ray.extensions.jobs.submission import RunExit, as_yaml, submit
+from opacc_ray.extensions.jobs.submission import Job, RunExit, as_yaml, submit
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import located
 from opacc_ray.spec import Spec, load_spec, parse_spec, parse_yaml
@@ -67,7 +66,7 @@ def test_run_of_a_cluster_with_other_libraries_is_found_again(spec: Spec, monkey
             assert name != run.name
             return job
 
-    monkeypatch.setattr("opacc_ray.extensions.jobs.job_server.JobServer", Server)
+    monkeypatch.setattr("opacc_ray.extensions.jobs.submission.JobServer", Server)
     answer, _ = submit(spec, print)
     assert (answer.found, answer.run, answer.ended) == (True, run.uri, "waits for labels")
 
