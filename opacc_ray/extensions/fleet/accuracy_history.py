@@ -6,27 +6,21 @@ population, and the points of one population are a series of their own.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
-from markupsafe import Markup
 from pydantic import Field
 
 from opacc_ray.audit.status import read_failure
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError
-from opacc_ray.estimation.intervals import clipped
-from opacc_ray.lake.store_uris import open_store, write_object
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.registry import Registry
 from opacc_ray.report.facts import stated
 from opacc_ray.runs.estimate_documents import RESULT, AccuracyEstimate, NumberName, NumberRow, number_rows
 from opacc_ray.runs.run import ESTIMATE, Run
 from opacc_ray.runs.series import Population, runs_of
-from opacc_ray.svg import WIDE, alone, figure, text
-
-HEIGHT, MOST_DATES = 230.0, 5
-"""Pixels of the height of a picture, and most dates along it."""
 
 TABLES = Registry("tables")
 """Readers of exported tables, by name."""
@@ -73,7 +67,6 @@ class AccuracyHistory(Document):
     failed: list[str] = Field(default=[], description="URIs of runs that failed before their first round")
     without: list[str] = Field(default=[], description="URIs of runs whose estimate does not state the number")
     unread: list[str] = Field(default=[], description="files that cannot be read")
-    picture: str | None = Field(default=None, description="URI of the picture; null: not requested")
 
 
 def history_of_runs(name: str, output: str | None = None, number: NumberName = RESULT) -> AccuracyHistory:
@@ -178,53 +171,6 @@ def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:
     return [*series.values()]
 
 
-def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
-    """Draw a history to a file or object; return it with that URI.
-
-    Raises
-    ------
-    DataError
-        There is no estimate, or estimates have different measures.
-    """
-    from opacc_ray.report.page import style
-
-    measures = {point.measure for point in history.points}
-    if len(measures) != 1:
-        reason = f"have different measures: {', '.join(sorted(measures))}" if measures else "have no estimate yet"
-        raise DataError(f"the runs of {history.name!r} {reason}, so there is no picture; remove --picture")
-    drawn = str(_drawn(history.points, f"{history.number or 'Accuracy'} over time"))
-    sheet = f"<style>{style('figure.css')}svg {{ background: var(--paper); }}</style>"  # it adapts to light and dark
-    written = write_object(uri, alone(drawn.replace("<title ", f"{sheet}<title ", 1)).encode())
-    return history.model_copy(update={"picture": written})
-
-
-def _drawn(points: Sequence[HistoryPoint], title: str) -> Markup:
-    """Draw numbers over time: one line per population, whose first point has a number if there are several."""
-    from opacc_ray.report.figures import axes, enclosing_ticks, tick_labels, trend  # not needed by metrics
-
-    times, measure = [point.time for point in points], points[0].measure
-    marks = enclosing_ticks([v for point in points for v in (point.low, point.high)], 5)
-    first, last = times[0], max(times[-1], times[0] + 1)
-    margin = (last - first) * 0.04
-    span, labels = (first - margin, last + margin), tick_labels(marks, measure)
-    x, y, parts = axes((WIDE, HEIGHT), span, _dates(times), marks, labels)
-    all_series = series_of(points)
-    for place, series in enumerate(all_series, start=1):
-        parts += trend([(x(point.time), point) for point in series], y, 4.5)
-        if len(all_series) > 1:
-            parts.append(text(x(series[0].time) - 10, y(clipped(series[0])) + 4, str(place), "tick", "end"))
-    return figure("history", title, texts_of(points), (WIDE, HEIGHT), parts)
-
-
 def texts_of(points: Sequence[HistoryPoint]) -> str:
-    """Return the points of a picture for those who do not see it."""
+    """Return the points of a course for those who do not see it."""
     return "; ".join(f"{point.made[:10]}: {', '.join(stated(point, point.measure))}" for point in points)
-
-
-def _dates(times: Sequence[float]) -> list[tuple[float, str]]:
-    """Return dates along the axis, each with its text."""
-    first, last = times[0], times[-1]
-    num = max(2, min(MOST_DATES, len(set(times)))) if last > first else 1
-    places = [first + (last - first) * place / max(num - 1, 1) for place in range(num)]
-    form = "%Y-%m-%d" if last - first >= 2 * 86400 or num == 1 else "%m-%d %H:%M"
-    return [(time, datetime.fromtimestamp(time, UTC).strftime(form)) for time in places]

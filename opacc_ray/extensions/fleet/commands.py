@@ -135,33 +135,20 @@ def metrics(output: str, to: str | None, serve: int | None, host: str, every: fl
     return Answer(found, facts(("wrote", written), ("metrics", len(found.samples))))
 
 
-def _svg_name(name: str) -> str:
-    if not name.lower().endswith(".svg"):
-        raise click.BadParameter(f"{name}: pictures are SVG; give a file whose name ends in .svg")
-    return name
-
-
 @command("history")
 @click.argument("name", metavar="NAME")
 @click.option("--output", metavar="URI", help="Output of the runs (default: this folder, then ./audits).")
 @click.option("--tables", metavar="URI", help="Read tables of `opacc export --to URI`, or its Iceberg table, instead.")
 @click.option("--metric", metavar="METRIC", help="Show another metric of the estimates, such as f1@defect.")
 @click.option("--slice", "part", metavar="SLICES=SLICE", help="Show one slice of the pool, such as camera=north.")
-@click.option(
-    "--picture", type=_svg_name, metavar="FILE.svg", help="File or object for a chart of the accuracy over time."
-)
-def history(
-    name: str, output: str | None, tables: str | None, metric: str | None, part: str | None, picture: str | None
-) -> Answer:
+def history(name: str, output: str | None, tables: str | None, metric: str | None, part: str | None) -> Answer:
     """Show the accuracy of an audit over time; NAME is that of its spec."""
-    from opacc_ray.extensions.fleet.accuracy_history import history_in_tables, history_of_runs, with_picture
+    from opacc_ray.extensions.fleet.accuracy_history import history_in_tables, history_of_runs
     from opacc_ray.runs.estimate_documents import NumberName
 
     _refuse_path(name)
     number = NumberName.parse(metric, part)
     found = history_of_runs(name, output, number) if tables is None else history_in_tables(name, tables, number)
-    if picture is not None:
-        found = with_picture(found, picture)
     return Answer(found, history_text(found))
 
 
@@ -218,9 +205,9 @@ def watch_text(found: "WatchedAudit") -> "list[Line]":
     lines: list[Line] = [*facts(("reference", f"{found.reference}: {percent(found.estimate.value)}"))]
     lines += [*facts(("order", found.order)), Table(columns, rows)]
     for window in found.windows[-1:]:
-        guesses = ", ".join(f"{percent(value)} ({name})" for name, value in window.without_labels.items())
-        meaning = f"confidence means in {window.run} what it meant in the reference: {guesses}"
-        lines += facts(("if", guesses and meaning))
+        if window.without_labels is not None:
+            meaning = f"confidence means in {window.run} what it meant in the reference"
+            lines += facts(("if", f"{meaning}: {percent(window.without_labels)}"))
     noticed = None
     if found.delay is not None:
         noticed = f"a further drop by 5 points would be noticed after {counted(found.delay, 'window')}"
@@ -271,4 +258,4 @@ def history_text(found: "AccuracyHistory") -> "list[Line]":
     lines += facts(*(("without", f"the estimate has no {found.number}: {uri}") for uri in found.without))
     lines += [Fact("failed", f"`opacc status` reports why: {uri}", "error") for uri in found.failed]
     lines += [Fact("warning", f"this cannot be read: {uri}", "warning") for uri in found.unread]
-    return [*lines, *facts(("picture", found.picture))]
+    return lines

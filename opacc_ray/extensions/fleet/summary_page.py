@@ -153,11 +153,10 @@ def watch_table(summary: FleetSummary) -> Table:
     rows = []
     for audit, watch in [(audit, audit.watch) for audit in summary.audits if audit.watch]:
         labelled = watch.labelled
-        guesses = [
-            pair for window in watch.windows[-1:] if not window.estimate for pair in window.without_labels.items()
-        ]
-        newest = ", ".join(f"{facts.number(value, ACCURACY, 1)} ({name})" for name, value in guesses)
-        newest = newest and f"{newest}, if confidence means what it meant in the reference"
+        newest, last = "", watch.windows[-1] if watch.windows else None
+        if last is not None and last.estimate is None and last.without_labels is not None:
+            value = facts.number(last.without_labels, ACCURACY, 1)
+            newest = f"{value}, if confidence means what it meant in the reference"
         counts = thousands(len(watch.windows)), thousands(len(labelled))
         evidence = f"{labelled[-1].evidence:.3g}" if labelled else "–"
         rows.append((label_of(audit), watch.reference, *counts, evidence, f"{1 / watch.false_alarms:.3g}", newest))

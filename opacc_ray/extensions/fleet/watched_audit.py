@@ -73,8 +73,8 @@ class WatchedWindow(Part):
     estimate: StatedEstimate | None = Field(default=None, description="estimated accuracy; null without labels")
     change: StatedEstimate | None = Field(default=None, description="difference from the accuracy of the reference")
     evidence: float | None = Field(default=None, description="evidence of a drop so far; null without labels")
-    without_labels: dict[str, float] = Field(
-        description="accuracy if confidence means here what it meant in the reference, by method; empty if unknown"
+    without_labels: float | None = Field(
+        description="accuracy if confidence means here what it meant in the reference; null if it is not known"
     )
 
 
@@ -481,11 +481,11 @@ class _Life:
             change = independent_difference(estimate, labels.estimate)
             stated = {"estimate": StatedEstimate(**estimate.to_dict()), "evidence": evidence}
             stated["change"] = StatedEstimate(**change.to_dict())
-        guesses = dict[str, float]()
+        guess = None
         if window.size and window.confidence is not None and labels.confidence is not None:
-            guesses = watching.without_labels(window.confidence, labels.confidence, labels.outcome, labels.weight)
+            guess = watching.without_labels(window.confidence, labels.confidence, labels.outcome, labels.weight)
         return WatchedWindow(
-            run=window.name, created=window.created, examples=window.size, without_labels=guesses, **stated
+            run=window.name, created=window.created, examples=window.size, without_labels=guess, **stated
         )
 
     def bet(self, window: Window) -> None:

@@ -43,6 +43,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import isotonic_regression
 
 Array = NDArray[np.float64]
 IntervalAt = Callable[[float], tuple[float, float]]
@@ -200,44 +201,20 @@ def bets_on_interval(interval_at: IntervalAt, limits: Array) -> Array:
 # -- without labels ---------------------------------------------------------------------------------------------
 
 
-def without_labels(confidence: Array, labelled: Array, outcome: Array, weight: Array) -> dict[str, float]:
-    """Return what confidences say of a window's accuracy, if they mean there what they meant in the reference.
+def without_labels(confidence: Array, labelled: Array, outcome: Array, weight: Array) -> float:
+    """Return the accuracy of a window if its confidences mean what they meant in the reference.
+
+    It is the mean calibrated confidence, as NannyML's CBPE, here calibrated by monotone regression, and as wrong as the
+    assumption.
 
     Parameters
     ----------
     confidence : (N_t,) of all examples of the window
     labelled, outcome, weight : (n,) confidences, outcomes and weights of the labelled examples of the reference
-
-    Returns
-    -------
-    dict[str, float]
-        average confidence; DoC, the accuracy of the reference plus the difference of confidences (D. Guillory et al.,
-        ICCV 2021); ATC, the share above the threshold that as many of the reference lie above as are right (S. Garg et
-        al., ICLR 2022); CBPE, the mean calibrated confidence (NannyML), here calibrated by monotone regression. None
-        has an interval: each is as wrong as its assumption.
     """
-    share, order = weight / weight.sum(), np.argsort(labelled, kind="stable")
-    accuracy = float(share @ outcome)
-    above = np.cumsum(share[order][::-1])[::-1]  # (n,) share of the reference at or above each confidence
-    threshold = labelled[order][np.abs(above - accuracy).argmin()]
-    level = _monotone(outcome[order].astype(np.float64), share[order])
-    return {
-        "average confidence": float(confidence.mean()),
-        "DoC": min(max(accuracy + float(confidence.mean() - share @ labelled), 0.0), 1.0),
-        "ATC": float(np.mean(confidence >= threshold)),
-        "CBPE": float(np.interp(confidence, labelled[order], level).mean()),
-    }
-
-
-def _monotone(values: Array, weight: Array) -> Array:
-    """Return the rising values (n,) nearest to some in weighted squares, by pooling adjacent violators."""
-    blocks: list[tuple[float, float, int]] = []  # mean, weight, number
-    for value, own in zip(values.tolist(), weight.tolist(), strict=True):
-        blocks.append((value, own, 1))
-        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
-            (first, a, n), (second, b, k) = blocks[-2:]
-            blocks[-2:] = [((a * first + b * second) / (a + b), a + b, n + k)]
-    return np.repeat([mean for mean, _, _ in blocks], [num for _, _, num in blocks])
+    order = np.argsort(labelled, kind="stable")
+    level = isotonic_regression(outcome[order].astype(np.float64), weights=weight[order]).x
+    return float(np.interp(confidence, labelled[order], level).mean())
 
 
 # -- planning ---------------------------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
-"""What the runs of an audit stated, over time: from their prefixes, and from the tables of a lake; with a picture."""
+"""What the runs of an audit stated, over time: from their prefixes, and from the tables of a lake."""
 
 import json
 import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from restored import Restored
@@ -159,25 +158,13 @@ def test_a_metric_or_a_slice_has_a_history_of_its_own_in_runs_and_in_tables(
     assert "is not written SLICES=SLICE, as in camera=north" in capsys.readouterr().err
 
 
-def test_the_command_prints_lines_or_json_and_draws_a_picture(
-    runs: list[Run], output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = tmp_path / "drawn" / "accuracy.svg"
-    assert main(["history", "weekly", "--output", str(output), "--picture", str(place)]) == 0
+def test_the_command_prints_lines_or_json(runs: list[Run], output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "weekly", "--output", str(output)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line[:16].split("  ")[0] for line in lines] == [
-        "made",
-        "2026-10-05 06:00",
-        "2026-10-12 06:00",
-        "waiting",
-        "picture",
-    ]
+    heads = [line[:16].split("  ")[0] for line in lines]
+    assert heads == ["made", "2026-10-05 06:00", "2026-10-12 06:00", "waiting"]
     assert lines[0].split() == ["made", "accuracy", "interval", "level", "labels", "run"]
     assert re.search(r"  \d\d\.\d %  \d\d\.\d to \d\d\.\d +95 % +60  \S+$", lines[1])
-    drawn = ElementTree.fromstring(place.read_text())
-    assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
-    assert len(drawn.findall("{*}circle")) == 2
-    assert [item.text for item in drawn.findall("{*}text")][-2:] == ["2026-10-05", "2026-10-12"]
     assert main(["history", "weekly", "--output", str(output), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["format"] == "opacc-history/1"
 
@@ -214,10 +201,10 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 
 def test_runs_of_different_populations_are_series_of_their_own(
-    mixed: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mixed: list[Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place, output = tmp_path / "drawn.svg", str(Path(mixed[0].uri).parent)
-    assert main(["history", "weekly", "--output", output, "--picture", str(place)]) == 0
+    output = str(Path(mixed[0].uri).parent)
+    assert main(["history", "weekly", "--output", output]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "The runs have 4 populations. Their accuracies are not one series over time."
     heads = [line for line in lines if line.startswith("population")]
@@ -235,9 +222,6 @@ def test_runs_of_different_populations_are_series_of_their_own(
         "2026-10-26",
         "2026-11-02",
     ]
-    drawn = ElementTree.fromstring(place.read_text())
-    assert len([item for item in drawn.findall("{*}path") if item.get("class") == "trend"]) == 4
-    assert [item.text for item in drawn.findall("{*}text") if item.text in "1234"] == ["1", "2", "3", "4"]
     assert main(["history", "weekly", "--output", output, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     populations = [(point["population"]["filter"], point["population"]["classes"][2]) for point in found["points"]]
@@ -292,9 +276,3 @@ def test_tables_keep_populations_apart_and_a_damaged_export_is_named(mixed: list
     assert (len(found.points), found.unread) == (4, [str(file)])
     export_tables(mixed[0], str(tmp_path), features=False)
     assert len(history_in_tables("weekly", str(tmp_path)).points) == 5
-
-
-def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
-    named(tmp_path, "weekly", "00000000", PREDICTION)
-    assert main(["history", "weekly", "--output", str(tmp_path), "--picture", str(tmp_path / "p.svg")]) == 5
-    assert not (tmp_path / "p.svg").exists()
