@@ -29,8 +29,8 @@ import numpy as np
 from opacc_ray.cluster.session import connected
 from opacc_ray.estimation.estimate import KnownPool, numbers_of
 from opacc_ray.estimation.sample import join
-from opacc_ray.extract.feature_files import FeatureFile, Features
-from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.extract.feature_files import Features
+from opacc_ray.extract.shards import FeatureFile, FeatureShard, encode_shard
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.metrics.metric import ACCURACY, Metric
 from opacc_ray.parts.view import View
@@ -105,7 +105,7 @@ def write(store: Store, size: int, width: int, names: set[str], num_classes: int
 def draw(home: str, size: int, width: int, method: str, num_actors: int, num_labels: int) -> None:
     """Draw with actors that hold the features, and print what it took."""
     starts, names = range(0, size, SHARD_SIZE), features_of(method, width)
-    files = [FeatureFile(name_of(start), min(SHARD_SIZE, size - start), None, None, None) for start in starts]
+    files = [FeatureFile(name_of(start), min(SHARD_SIZE, size - start)) for start in starts]
     features = Features(open_store(home), tuple(files))
     with connected():
         from opacc_ray.cluster.tasks import ActorParts  # imports Ray, which reads its token mode then

@@ -237,7 +237,8 @@ def _of_reference(run: Run) -> Iterator[_Labelled]:
     places = _sample(run, np.flatnonzero([name in label for name in ids]))
     if not len(places):
         raise _no_label(given)
-    rows = features.rows([name for name in LEARNED_FROM if name in index.features], places)
+    table = features.take([name for name in LEARNED_FROM if name in index.features], places)
+    rows = {name: to_numpy(table[name]) for name in table.column_names}
     score, said = read_log(run).score, rows["prediction"].tolist()
     outcome = [
         outcome_of(run.spec.model, score, prediction, label[ids[place]])

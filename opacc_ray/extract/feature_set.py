@@ -33,11 +33,12 @@ from pydantic import BaseModel, Field, Strict, model_validator
 
 from opacc_ray.documents import Part, SealedDocument, format_field
 from opacc_ray.errors import DataError
-from opacc_ray.extract.feature_files import FeatureFile, Features
+from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.model_code import Code, json_digest
 from opacc_ray.extract.shards import (
     FEATURES_FORMAT,
     REMEDY,
+    FeatureFile,
     FeatureShard,
     Machine,
     ShardReport,
@@ -68,15 +69,16 @@ class IndexedShard(Part):
 
     file: str = Field(description="name of the file, next to the index")
     examples: int = Field(ge=0, le=1 << 40, description="examples in it")
-    bytes: int | None = Field(default=None, ge=0, description="size of the file")
-    footer_bytes: int | None = Field(default=None, ge=0, description="bytes from its footer to its end")
-    sha256: str | None = Field(
-        default=None, description="digest of the footer, which holds the SHA-256 of all bytes before it"
-    )
-    ids: str | None = Field(
-        default=None, description="SHA-256 of the ids in their order, each after its length in 8 bytes"
-    )
+    bytes: int = Field(ge=0, description="size of the file")
+    footer_bytes: int = Field(ge=0, description="bytes from its footer to its end")
+    sha256: str = Field(description="digest of the footer, which holds the SHA-256 of all bytes before it")
+    ids: str = Field(description="SHA-256 of the ids in their order, each after its length in 8 bytes")
     machine: int | None = Field(default=None, ge=0, description="place of its maker's kind among `machines`")
+
+    @property
+    def feature_file(self) -> FeatureFile:
+        """The file, as it is read."""
+        return FeatureFile(self.file, self.examples, self.bytes, self.footer_bytes, self.sha256)
 
 
 class Excluded(Part):
@@ -121,8 +123,7 @@ class Index(SealedDocument):
     @property
     def files(self) -> list[FeatureFile]:
         """The files that contain examples."""
-        shards = [shard for shard in self.shards if shard.examples]
-        return [FeatureFile(own.file, own.examples, own.bytes, own.footer_bytes, own.sha256) for own in shards]
+        return [shard.feature_file for shard in self.shards if shard.examples]
 
 
 def make_index(
@@ -184,13 +185,10 @@ def check_shard(folder: Store, index: Index, shard: IndexedShard, size: int, *, 
     Raises DataError if it differs from the index: in any byte, or else in its size or its end.
     """
     source = folder.uri_of(shard.file)
-    if shard.bytes not in (None, size):
+    if shard.bytes != size:
         raise DataError(f"{source} has {size} bytes, and {shard.bytes} in its index; {REMEDY}")
-    names: list[str] | None = None if whole else []
-    table = read_table(
-        folder, shard.file, names, size, shard.footer_bytes, num_examples=shard.examples, sha256=shard.sha256
-    )
-    if whole and shard.ids not in (None, digest_of(table["id"].to_pylist())):
+    table = read_table(folder, shard.feature_file, None if whole else [])
+    if whole and shard.ids != digest_of(table["id"].to_pylist()):
         raise DataError(f"the ids of {source} are not those of its index; {REMEDY}")
     if whole and shard.examples and widths(table.schema) != index.features:
         raise DataError(f"the features of {source} are not those of its index; {REMEDY}")

@@ -110,6 +110,17 @@ class ShardReport(NamedTuple):
     hashes: Hashes | None = None  # (num_examples,) of the ids, if they are the pool's own and were at hand
 
 
+class FeatureFile(NamedTuple):
+    """The file of a shard; None: not known, so that it is looked up, or not compared."""
+
+    name: str
+    num_examples: int
+    size: int | None = None  # in bytes
+    footer_size: int | None = None
+    sha256: str | None = None  # of the footer
+    added: tuple[tuple[str, "FeatureFile"], ...] = ()  # by feature: its file for the same examples
+
+
 def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
     """Return the bytes of a Parquet file: id, uri, and a column per feature; layers are lists of fixed size."""
     columns = {"id": texts(shard.ids)} | ({} if shard.uris is None else {"uri": texts(shard.uris)})
@@ -175,40 +186,28 @@ def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> S
 
 
 def read_table(
-    store: Store,
-    file: str,
-    names: Sequence[str] | None,
-    size: int | None,
-    footer_size: int | None,
-    *,
-    num_examples: int | None = None,
-    sha256: str | None = None,
-    footers: dict[str, bytes] | None = None,
+    store: Store, file: FeatureFile, names: Sequence[str] | None, footers: dict[str, bytes] | None = None
 ) -> Any:
     """Return some columns of a file as an Arrow table, or all; raises DataError if it is damaged, or another file.
 
-    With ``sha256`` the footer is checked, which identifies the file. The pages that are read are checked by their own
-    checksums, and all bytes by their digest, if all were read.
-
-    Parameters
-    ----------
-    size, footer_size, num_examples, sha256 : of the file in the index, as far as known
-    footers : those that were read before, by file; that of this file is added
+    The digest of the footer identifies the file. The pages that are read are checked by their own checksums, and all
+    bytes by their digest, if all were read. ``footers`` are those that were read before, by file; that of this file is
+    added.
     """
 
     def check(footer: Footer, before: bytes | None) -> None:
-        if sha256 is not None:
-            _check(sha256, footer, before)
+        if file.sha256 is not None:
+            _check(file.sha256, footer, before)
         if footers is not None and len(footers) < MOST_FOOTERS:
-            footers[file] = footer.data
+            footers[file.name] = footer.data
 
-    known = footers.get(file) if footers else None
-    with _readable(store.uri_of(file)):
-        table = read_columns(store, file, names, size=size, footer_size=footer_size, footer=known, check=check)
+    known, sizes = footers.get(file.name) if footers else None, {"size": file.size, "footer_size": file.footer_size}
+    with _readable(store.uri_of(file.name)):
+        table = read_columns(store, file.name, names, footer=known, check=check, **sizes)
         for name in names or ():
             table.column(name)
-        if num_examples not in (None, len(table)):
-            raise ValueError(f"it holds {len(table)} examples, and {num_examples} in its index")
+        if len(table) != file.num_examples:
+            raise ValueError(f"it holds {len(table)} examples, and {file.num_examples} in its index")
         return table
 
 
@@ -220,12 +219,12 @@ def read_shard(store: Store, file: str, names: Sequence[str], sources: Sequence[
     size = store.size(file)
     report = read_report(store, file, size)
     held = [name for name in names if name in report.widths]
-    turned = report.turned
+    turned, own = report.turned, FeatureFile(file, report.num_examples, size, report.footer_size)
     if sources is None:
-        table = read_table(store, file, ["id", *held], size, report.footer_size)
+        table = read_table(store, own, ["id", *held])
         uris, found, bad = None, None, report.bad
     else:
-        table = read_table(store, file, ["id", "uri", SOURCE, *held], size, report.footer_size)
+        table = read_table(store, own, ["id", "uri", SOURCE, *held])
         rows = np.flatnonzero(np.isin(to_numpy(table[SOURCE]), np.array(sources, dtype=np.uint64)))
         table = table.take(numbers(rows))
         uris, found, bad = table["uri"].to_pylist(), to_numpy(table[SOURCE]).tolist(), []

@@ -20,7 +20,7 @@ from opacc_ray.extract.feature_set import Complete, Index
 from opacc_ray.extract.inference import refusal
 from opacc_ray.extract.table_columns import with_slices
 from opacc_ray.lake.examples import BadItem, Plan
-from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, texts
+from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, texts, to_numpy
 from opacc_ray.lake.pools import beyond_content, digest_of, newest_version
 from opacc_ray.lake.store import Entry, in_order
 from opacc_ray.parts.view import Call, Parts, View
@@ -130,7 +130,8 @@ class _LateActors(StoredParts):
 
 def find_chosen(run: Run, selection: Selection, labelled: Collection[str]) -> Chosen:
     """Return what is stored of the chosen examples, from the shards that contain them, given the labelled ids."""
-    uris, predictions = _features_of(run).features.take(["uri", "prediction"], selection.index)
+    table = _features_of(run).features.take(["uri", "prediction"], selection.index)
+    uris, predictions = table["uri"].to_pylist(), table["prediction"].to_pylist()
     listing, root = read_listing(run), f"{open_pool(run.spec.pool).uri}/"
     places = [uri.removeprefix(root) for uri in uris]  # KEY, or KEY#row=7 for a row of an array file
     entries = [listing.get(place) or listing.get(place.rpartition("#")[0]) for place in places]
@@ -140,8 +141,8 @@ def find_chosen(run: Run, selection: Selection, labelled: Collection[str]) -> Ch
 
 def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]:
     """Return ids and predictions of the examples at ``index`` (n,)."""
-    ids, predictions = _features_of(run).features.take(["id", "prediction"], index)
-    return ids, predictions
+    table = _features_of(run).features.take(["id", "prediction"], index)
+    return table["id"].to_pylist(), table["prediction"].to_pylist()
 
 
 def check_drawn_from(run: Run, numbers: Sequence[int]) -> None:
@@ -171,12 +172,16 @@ def check_chosen(run: Run, selection: Selection) -> None:
 def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     """Return the named features that the run has, (k, ...) each, of the examples at ``index`` (k,)."""
     complete = _features_of(run)
-    return complete.features.rows([name for name in names if name in complete.index.features], index)
+    table = complete.features.take([name for name in names if name in complete.index.features], index)
+    return {name: to_numpy(table[name]) for name in table.column_names}
 
 
 def find_known(run: Run, ids: Sequence[str], name: str) -> dict[str, Any]:
     """Return one number by id, of those examples that are in the pool of a run."""
-    return _features_of(run).features.search(ids, name)
+    features = _features_of(run).features
+    places = features.places(ids)
+    values = features.take([name], np.array(list(places.values()), dtype=np.int64))[name].to_pylist()
+    return dict(zip(places, values, strict=True))
 
 
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:

@@ -17,9 +17,9 @@ from opacc_ray.audit import verbs
 from opacc_ray.cluster import tasks
 from opacc_ray.cluster.tasks import ActorParts, hold
 from opacc_ray.errors import ClusterError, DataError
-from opacc_ray.extract.feature_files import FeatureFile, Features, StoredParts
+from opacc_ray.extract.feature_files import Features, StoredParts
 from opacc_ray.extract.feature_set import make_index
-from opacc_ray.extract.shards import FeatureShard, encode_reported, encode_shard, parse_report
+from opacc_ray.extract.shards import FeatureFile, FeatureShard, encode_reported, encode_shard, parse_report
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
@@ -171,7 +171,7 @@ def numbered(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Ite
         ids = [str(i) for i in range(start, stop)]
         part = {name: values[start:stop] for name, values in whole.items()}
         store.write(f"{start}.parquet", encode_shard(FeatureShard(ids, ids, part, [])))
-        files.append(FeatureFile(f"{start}.parquet", stop - start, None, None, None))
+        files.append(FeatureFile(f"{start}.parquet", stop - start))
     features = Features(store, tuple(files))
     with contextlib.ExitStack() as ends:
         found = {num: ActorParts(features, list(whole), num) for num in (1, 2, 4)}

@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from opacc_ray.extract import feature_files
@@ -65,23 +63,9 @@ def test_flipped_bit_never_changes_numbers(tmp_path: Path, caplog: pytest.LogCap
 
 
 def test_files_that_are_mixed_up_are_not_taken(tmp_path: Path) -> None:
-    kept, texts = kept_in(tmp_path), pa.array([f"frame-{i}" for i in range(50)])
+    kept = kept_in(tmp_path)
     kept.keep("a", 50, iter([NUMBERS["confidence"]]))
     kept.keep("b", 50, iter([NUMBERS["confidence"][::-1]]))
-    kept.keep_texts("id", texts)
     paths = {path.name.partition("-")[0]: path for path in tmp_path.iterdir()}
     paths["b"].replace(paths["a"])
-    paths["id"].rename(paths["id"].with_name(paths["id"].name.replace("id", "uri")))
     assert not list(kept_in(tmp_path).recall("a", np.array([0, 50])))
-    assert kept_in(tmp_path).recall_texts("uri") is None
-
-
-def test_texts_come_back_and_are_lost_if_they_are_cut_short(tmp_path: Path) -> None:
-    texts = [f"frame-{i}-ü" for i in range(50)]
-    assert kept_in(tmp_path).recall_texts("id") is None
-    kept_in(tmp_path).keep_texts("id", pa.array(texts))
-    found: Any = kept_in(tmp_path).recall_texts("id")
-    assert found.to_pylist() == texts
-    [path] = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[:-20])
-    assert kept_in(tmp_path).recall_texts("id") is None

@@ -13,6 +13,7 @@ import pytest
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.shards import (
+    FeatureFile,
     FeatureShard,
     Machine,
     digest_of,
@@ -48,7 +49,7 @@ def test_shard_comes_back_as_it_was(store: Store) -> None:
     data = encode_shard(SHARD, MACHINE)
     assert data == encode_shard(SHARD, MACHINE)
     store.write("a.parquet", data)
-    table = read_table(store, "a.parquet", ["id", "uri", *COLUMNS], None, None)
+    table = read_table(store, FeatureFile("a.parquet", 3), ["id", "uri", *COLUMNS])
     assert (table["id"].to_pylist(), table["uri"].to_pylist()) == (SHARD.ids, SHARD.uris)
     for name, values in COLUMNS.items():
         found = to_numpy(table[name])
@@ -70,12 +71,13 @@ def test_only_the_wanted_columns_are_read(store: Store, monkeypatch: pytest.Monk
     asked: list[int] = []
     plain = type(store).read_range
     monkeypatch.setattr(type(store), "read_range", lambda own, key, a, b: asked.append(b - a) or plain(own, key, a, b))
-    table = read_table(store, "a.parquet", ["prediction"], report.size, report.footer_size)
+    file = FeatureFile("a.parquet", num, report.size, report.footer_size)
+    table = read_table(store, file, ["prediction"])
     assert np.array_equal(to_numpy(table["prediction"]), columns["prediction"])
     assert len(asked) == 2
     assert sum(asked) < 0.001 * len(data)
     asked.clear()
-    read_table(store, "a.parquet", ["id", "uri", "hidden", "prediction"], report.size, report.footer_size)
+    read_table(store, file, ["id", "uri", "hidden", "prediction"])
     assert len(asked) == 2
     assert sum(asked) == len(data) - 4  # all but the format's name at the beginning
 
@@ -92,7 +94,7 @@ def test_flipped_bits_are_noticed(store: Store) -> None:
         damaged[place] ^= 1 << place % 8
         store.write("a.parquet", bytes(damaged))
         try:
-            table = read_table(store, "a.parquet", ["id", "uri", "hidden"], None, None)
+            table = read_table(store, FeatureFile("a.parquet", 60), ["id", "uri", "hidden"])
         except DataError:
             noticed += 1
         else:
@@ -124,7 +126,7 @@ def test_a_flipped_bit_anywhere_is_noticed_without_an_index(store: Store) -> Non
 def test_damaged_file_is_named(data: bytes, store: Store) -> None:
     store.write("part-7.parquet", data)
     with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features \(.*\); run the spec again"):
-        read_table(store, "part-7.parquet", ["id"], None, None)
+        read_table(store, FeatureFile("part-7.parquet", 3), ["id"])
     with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features"):
         read_report(store, "part-7.parquet", len(data))
 

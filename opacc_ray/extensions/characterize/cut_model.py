@@ -28,6 +28,7 @@ from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.inference import load_transform, read_output, run_model, transformed
 from opacc_ray.extract.torch_model import Model
 from opacc_ray.lake.examples import Shard
+from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.pools import read_in_order
 from opacc_ray.pool import Pool
 from opacc_ray.runs.feature_store import unchanged_plan
@@ -233,7 +234,7 @@ def cut(run: Run, source: Run, layer: str | None, seed: int) -> Iterator[CutRun]
             again = rest.outputs(maps)
             check_cut(output, again, layer or run.spec.model.hidden_layer)
             whole, agreeing = (read_output(one, run.spec.model, "float32")["prediction"] for one in (output, again))
-            stored = features.rows(["prediction"], index)["prediction"]
+            stored = to_numpy(features.take(["prediction"], index)["prediction"])
             arrays = [array for part in parts for array in part.arrays]
             agreement = float((agreeing == stored).mean())
             yield CutRun(maps, whole, one.shape, index, arrays, rest, agreement)
