@@ -6,7 +6,6 @@ import pytest
 from reported_run import labelled_run
 from stated_numbers import CAMERAS, slice_of, table, with_numbers
 
-from opacc_ray.extensions.fleet.fleet_summary import worst_slice
 from opacc_ray.metrics.metric import AVERAGES, CLASS_METRICS
 from opacc_ray.report.facts import (
     labels_to_tell,
@@ -102,7 +101,6 @@ def test_a_table_in_which_no_slice_says_anything_has_no_figure(gathered: tuple[R
     found = fold(page_of(gathered, estimate), "slices-0")
     assert "F1 of dog by camera" in found
     assert "<svg" not in found
-    assert worst_slice(estimate.by_slice[0]) is None
 
 
 def test_the_summary_has_the_rows_of_the_page(gathered: tuple[RunReport, Pictures]) -> None:

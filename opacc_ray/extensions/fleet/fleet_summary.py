@@ -29,11 +29,7 @@ from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.report import facts
 from opacc_ray.runs.estimate_documents import (
     AccuracyEstimate,
-    NumberRow,
-    SliceEstimate,
-    SliceTable,
     StatedEstimate,
-    slice_row,
 )
 from opacc_ray.runs.run import Run, located, versions
 from opacc_ray.runs.series import Population, runs_of
@@ -96,9 +92,6 @@ class AuditSummary(Part):
     )
     alerts: list[AlertCheck] = Field(default=[], description="checks of the alert limits")
     notes: list[str] = Field(default=[], description="caveats about the last estimate, in sentences")
-    worst: list[NumberRow] = Field(
-        default=[], description="slice with the lowest value of each table of the last estimate, if labels tell"
-    )
     history: list[HistoryPoint] = Field(default=[], description="estimates of its runs, oldest first")
     watch: WatchedAudit | None = Field(default=None, description="state of its watch; null: it has none, or no labels")
     apart: str | None = Field(
@@ -279,21 +272,11 @@ def _state(
         run, estimate = stated[0]
         fields["history"] = [point_of(*pair) for pair in reversed(stated)]
         fields["report"] = f"../../{run.name}/{PAGE}" if run.results().exists(PAGE) else None
-        fields["worst"] = [
-            slice_row(part, table, name)
-            for table in estimate.by_slice
-            for name, part in [pair for pair in [worst_slice(table)] if pair]
-        ]
         fields["notes"] = estimate.notes
         if goal and (number := facts.stated_number(estimate, goal.metric)):
             statement = StatedEstimate(**number.model_dump(include=set(StatedEstimate.model_fields)))
             fields["goal"] = goal.model_copy(update={"number": statement})
     return fields
-
-
-def worst_slice(table: SliceTable) -> tuple[str, SliceEstimate] | None:
-    """Return the slice with the lowest value, of those with enough labels; None without one."""
-    return next((named for named in facts.lowest_first(table) if named[1].tells), None)
 
 
 def _of_population(runs: Sequence[Run], wanted: Population) -> tuple[list[Run], str | None]:

@@ -23,10 +23,8 @@ from opacc_ray.report.facts import (
     Column,
     Fact,
     Table,
-    measure_of,
     metric_name,
     parts_name,
-    stated_together,
     thousands,
 )
 from opacc_ray.report.figures import trend
@@ -46,7 +44,6 @@ def page(summary: FleetSummary) -> str:
             problems=[(fact.label, shortened_to(fact.text, 600), fact.tone) for fact in problems(summary)],
             notes=notes_of(summary),
             audits=audit_table(summary),
-            worst=worst_table(summary),
             waiting=waiting_table(summary),
             watched=watch_table(summary),
             rule=rule_texts(summary),
@@ -71,9 +68,8 @@ def summary_text(summary: FleetSummary) -> str:
 
 
 def further_tables(summary: FleetSummary) -> list[Table]:
-    """Return the tables next to that of the audits that have rows: lowest slices, waiting runs, watched audits."""
-    tables = worst_table(summary), waiting_table(summary), watch_table(summary)
-    return [table for table in tables if table.rows]
+    """Return the tables next to that of the audits that have rows: waiting runs, watched audits."""
+    return [table for table in (waiting_table(summary), watch_table(summary)) if table.rows]
 
 
 def audit_table(summary: FleetSummary) -> Table:
@@ -103,28 +99,6 @@ def _audit_row(audit: AuditSummary) -> tuple[Cell, ...]:
     raised = ["FAILED"] * (audit.failure is not None) + ["ALERT"] * any(check.raised for check in audit.alerts)
     quiet = "not decided" if any(check.value is None for check in audit.alerts) else "no alert" if audit.alerts else ""
     return label_of(audit), value, labels, changed, significance, ", ".join(raised) or quiet
-
-
-def worst_table(summary: FleetSummary) -> Table:
-    """Return the lowest slice of each audit and table, with the interval that holds for all its slices at once."""
-    columns = [
-        Column("lowest slice"),
-        Column("of", optional=True),
-        Column("audit"),
-        Column("estimate", "n"),
-        Column("labels", "n", optional=True),
-        Column("in the pool", "n", optional=True),
-        Column("all at once", "n"),
-    ]
-    rows = []
-    for audit, row in [(one, row) for one in summary.audits for row in one.worst]:
-        measure = measure_of(row.metric, audit.last.measure if audit.last else row.metric)
-        name = facts.noun(measure) if row.metric == ACCURACY else metric_name(row.metric)
-        cells = row.slice or "", f"{name} by {parts_name(row.by or '')}", label_of(audit)
-        size = "–" if row.size is None else thousands(row.size)
-        numbers = facts.stated(row, measure).value, thousands(row.n), size, stated_together(row, measure).interval
-        rows.append((*cells, *numbers))
-    return Table(columns, rows)
 
 
 def waiting_table(summary: FleetSummary) -> Table:

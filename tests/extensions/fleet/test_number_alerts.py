@@ -15,7 +15,7 @@ from opacc_ray.extensions.fleet.alerts import Evidence
 from opacc_ray.extensions.fleet.fleet_spec import load_fleet
 from opacc_ray.extensions.fleet.fleet_summary import AuditSummary
 from opacc_ray.extensions.fleet.run_fleet import Written, run_fleet
-from opacc_ray.extensions.fleet.summary_page import page, summary_text
+from opacc_ray.extensions.fleet.summary_page import summary_text
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.metrics.metric import Metric
 from opacc_ray.runs.run import Run
@@ -118,19 +118,6 @@ def test_limits_that_hold_raise_nothing_and_a_changed_file_decides_anew(tmp_path
     assert written.failure is None
     assert [check.raised for check in audit.alerts] == [False, False]
     assert [check.slice for check in audit.alerts] == [None, "roof"]
-
-
-def test_the_lowest_slice_has_the_interval_for_all_slices_at_once(tmp_path: Path) -> None:
-    written, audit = audited(tmp_path, {"min": {"accuracy": 0.1}})
-    [row] = audit.worst
-    stated = Run.open(audit.run or "").read_estimate()
-    own = stated.by_slice[0].slices["roof"]
-    assert (row.metric, row.by, row.slice, row.size, row.n) == ("accuracy", "camera", "roof", own.size, own.n)
-    assert (row.low_together, row.high_together) == (own.low_together, own.high_together)
-    assert own.low_together < own.low
-    assert own.low_together <= 1 - WRONG[CAMERA == "roof"].mean() <= own.high_together
-    assert "Lowest slices" in page(written.summary)
-    assert "accuracy by camera" in summary_text(written.summary)
 
 
 @pytest.mark.slow
