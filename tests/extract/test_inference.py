@@ -10,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 from one_shard import extract, spec_of
 from scipy.special import expit, softmax
-from small_model import network
 from small_pictures import picture
 
 from opacc_ray.errors import DataError
@@ -71,13 +70,6 @@ def features_of(folder: Path, function: str, **sections: Any) -> dict[str, np.nd
     extract(spec, folder)
     names = [name for name in spec.features() if name != "prediction"]
     return read_shard(open_store(str(folder / "features-1")), "part-000000.parquet", names).columns
-
-
-def test_features_of_a_function_are_those_of_the_module(tmp_path: Path) -> None:
-    found = features_of(tmp_path / "a", "both")
-    expected = features_of(tmp_path / "b", "both", model={"factory": "small_model:network"})
-    assert all(np.allclose(found[name], expected[name], atol=1e-6) for name in ("hidden", "output", "confidence"))
-    assert network().last.out_features == found["output"].shape[1]
 
 
 def test_an_output_alone_is_enough_where_no_hidden_layer_is_asked_for(tmp_path: Path) -> None:

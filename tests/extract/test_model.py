@@ -1,6 +1,5 @@
 """The torch model: the recorded layer, safe loading, and errors that name their cause."""
 
-import io
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
@@ -141,24 +140,18 @@ class Odd(torch.nn.Module):
         return self.last(self.relu(self.first(x.flatten(1))))
 
 
-class TestCoveredLayers:
-    def layers(self, factory: str, **coverage: object) -> list[np.ndarray]:
-        torch.manual_seed(0)
-        self.model = Model(ModelSpec(factory=factory), "cpu", coverage=CoverageSpec(**coverage))
-        return list(self.model(BATCH).layers)
-
-    @pytest.mark.parametrize(
-        ("factory", "layers", "message"),
-        [
-            (f"{__name__}:Odd", ["last", "fc9"], "no layer 'fc9'; it has first, relu, embed, token, recurrent, last"),
-            (f"{__name__}:Odd", None, "the layer 'recurrent' returns a tuple, not a tensor"),
-            (f"{__name__}:Unused", ["first", "idle"], "the layer 'idle' was not called"),
-            (f"{__name__}:plain", None, "no layer with weights; name some of its layers: 0, 1, 2"),
-        ],
-    )
-    def test_refuses(self, factory: str, layers: list[str] | None, message: str) -> None:
-        with pytest.raises(DataError, match=f"^extract.coverage.layers: .*{message}"):
-            self.layers(factory, layers=layers)
+@pytest.mark.parametrize(
+    ("factory", "layers", "message"),
+    [
+        ("Odd", ["last", "fc9"], "no layer 'fc9'; it has first, relu, embed, token, recurrent, last"),
+        ("Odd", None, "the layer 'recurrent' returns a tuple, not a tensor"),
+        ("Unused", ["first", "idle"], "the layer 'idle' was not called"),
+        ("plain", None, "no layer with weights; name some of its layers: 0, 1, 2"),
+    ],
+)
+def test_layers_that_cannot_be_covered_are_refused(factory: str, layers: list[str] | None, message: str) -> None:
+    with pytest.raises(DataError, match=f"^extract.coverage.layers: .*{message}"):
+        Model(ModelSpec(factory=f"{__name__}:{factory}"), "cpu", coverage=CoverageSpec(layers=layers))(BATCH)
 
 
 def plain() -> torch.nn.Module:
@@ -168,40 +161,41 @@ def plain() -> torch.nn.Module:
     return sequence
 
 
-class TestWeights:
-    def test_nothing_in_a_file_is_run(self, tmp_path) -> None:
-        class Attack:
-            def __reduce__(self):
-                return (open, (str(tmp_path / "owned"), "w"))
+def test_nothing_in_a_file_of_weights_is_run(tmp_path: Path) -> None:
+    class Attack:
+        def __reduce__(self) -> Any:
+            return (open, (str(tmp_path / "owned"), "w"))
 
-        (tmp_path / "net.pt").write_bytes(pickle.dumps(Attack()))
-        sink = io.BytesIO()
-        torch.save({"x": Attack()}, sink)
-        (tmp_path / "zip.pt").write_bytes(sink.getvalue())
-        for name in ("net.pt", "zip.pt"):
-            with pytest.raises(DataError, match="neither safetensors nor a plain state dict"):
-                model("small_model:network", weights=str(tmp_path / name))
-        assert not (tmp_path / "owned").exists()
+    (tmp_path / "net.pt").write_bytes(pickle.dumps(Attack()))
+    torch.save({"x": Attack()}, tmp_path / "zip.pt")
+    for name in ("net.pt", "zip.pt"):
+        with pytest.raises(DataError, match="neither safetensors nor a plain state dict"):
+            model("small_model:network", weights=str(tmp_path / name))
+    assert not (tmp_path / "owned").exists()
 
-    def test_weights_that_are_no_state_dict(self, tmp_path) -> None:
-        torch.save([torch.ones(3)], tmp_path / "list.pt")
-        with pytest.raises(DataError, match="holds a list that is no state dict of tensors"):
-            model("small_model:network", weights=str(tmp_path / "list.pt"))
 
-    def test_weights_of_another_module(self, tmp_path) -> None:
-        torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "net.pt")
-        with pytest.raises(DataError, match=r"does not fit the module of small_model:network.*first\.weight"):
-            model("small_model:network", weights=str(tmp_path / "net.pt"))
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([torch.ones(3)], "holds a list that is no state dict of tensors"),
+        (torch.nn.Linear(2, 2).state_dict(), r"does not fit the module of small_model:network.*first\.weight"),
+    ],
+)
+def test_weights_of_no_module_or_another_are_refused(content: Any, message: str, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "net.pt")
+    with pytest.raises(DataError, match=message):
+        model("small_model:network", weights=str(tmp_path / "net.pt"))
 
-    @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.net."])
-    def test_common_prefix_of_keys_is_removed_and_noted(self, prefix: str, tmp_path) -> None:
-        weights = Net().state_dict()
-        torch.save({f"{prefix}{key}": value for key, value in weights.items()}, tmp_path / "net.pt")
-        loaded = model("small_model:network", weights=str(tmp_path / "net.pt"))
-        assert torch.equal(loaded.module.last.weight, weights["last.weight"])
-        assert loaded.note == f"the weights were read without the prefix {prefix!r} that all of their keys have"
-        torch.save(weights, tmp_path / "net.pt")
-        assert model("small_model:network", weights=str(tmp_path / "net.pt")).note is None
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.net."])
+def test_common_prefix_of_keys_is_removed_and_noted(prefix: str, tmp_path: Path) -> None:
+    weights = Net().state_dict()
+    torch.save({f"{prefix}{key}": value for key, value in weights.items()}, tmp_path / "net.pt")
+    loaded = model("small_model:network", weights=str(tmp_path / "net.pt"))
+    assert torch.equal(loaded.module.last.weight, weights["last.weight"])
+    assert loaded.note == f"the weights were read without the prefix {prefix!r} that all of their keys have"
+    torch.save(weights, tmp_path / "net.pt")
+    assert model("small_model:network", weights=str(tmp_path / "net.pt")).note is None
 
 
 @pytest.mark.gpu
@@ -255,14 +249,15 @@ def test_program_returns_the_outputs_of_its_module(tmp_path: Path, suffix: str, 
 
 
 @pytest.mark.slow  # torch.export takes a second or two to import
-def test_a_program_that_is_none_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sha256", "message"),
+    [
+        (None, r"model.program: .*net\.pt2 is neither TorchScript nor"),
+        ("0" * 64, r"model.sha256: .*net\.pt2 has digest .*, and the spec expects 00"),
+    ],
+)
+def test_a_program_that_is_none_or_another_one_is_refused(sha256: str | None, message: str, tmp_path: Path) -> None:
     (tmp_path / "net.pt2").write_bytes(b"no program")
-    with pytest.raises(DataError, match=r"model.program: .*net\.pt2 is neither TorchScript nor") as caught:
-        Model(ModelSpec(program=str(tmp_path / "net.pt2"), trust=True), "cpu")
+    with pytest.raises(DataError, match=message) as caught:
+        Model(ModelSpec(program=str(tmp_path / "net.pt2"), trust=True, sha256=sha256), "cpu")
     assert "\n" not in str(caught.value)
-
-
-def test_a_program_that_is_another_one_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "net.pt2").write_bytes(b"no program")
-    with pytest.raises(DataError, match=r"model.sha256: .*net\.pt2 has digest .*, and the spec expects 00"):
-        Model(ModelSpec(program=str(tmp_path / "net.pt2"), trust=True, sha256="0" * 64), "cpu")

@@ -15,7 +15,6 @@ from local_s3 import LocalS3
 from oracles.coverage import met
 from oracles.surprise import dsa as plain_dsa
 from oracles.surprise import lsa as plain_lsa
-from picture_audits import copied
 from PIL import Image
 from small_model import Net, trained
 from small_pictures import picture, to_input
@@ -31,7 +30,6 @@ from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.neurons.requirements import Ranges
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
-from opacc_ray.samplers import METHODS
 from opacc_ray.spec import parse_spec
 
 TRAIN = range(200, 260)
@@ -146,19 +144,6 @@ def at_ends(layer: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.stack([np.abs(layer - end) < 1e-5 for end in (low, high)], axis=2).reshape(len(layer), -1)
 
 
-def test_every_method_selects_from_what_was_extracted(finished: Run, tmp_path: Path) -> None:
-    copied(finished, str(tmp_path))
-    for method, sampler in METHODS.items():
-        has_auxiliary = "auxiliary" in sampler.Parameters.__annotations__
-        for auxiliary in ("confidence", "dsa", "lsa", "combined") if has_auxiliary else ("",):
-            parameters = {"auxiliary": auxiliary} if auxiliary else {}
-            with extracting_here() as extracted:
-                asked = finished.spec.like(method, 30, None, parameters)
-                run = verbs.first_round(asked.model_copy(update={"output": str(tmp_path)}))
-            assert not extracted
-            assert 0 < len(run.read_selection(1)) <= 30
-
-
 @pytest.mark.parametrize(
     ("sample", "extract", "added"),
     [
@@ -223,13 +208,6 @@ def test_digest_names_what_decides_the_content(lake: str) -> None:
     elsewhere = {"extract": {"actors": 2, "on_bad_item": "exclude"}, "seed": 9, "name": "other"}
     assert digest() == digest(**elsewhere) == digest(sample=DEEPEST | {"auxiliary": "lsa"}, reference={"uri": "s3://a"})
     assert digest(**nbc) == digest(**(nbc | {"extract": {"coverage": {"criterion": "kmnc:3"}}}))
-
-
-@pytest.mark.usefixtures("ray_cluster")
-def test_same_bytes_with_one_actor(spec, finished: Run) -> None:
-    again = run_spec(spec(extract=ALL))
-    assert again.name == finished.name
-    assert files_of(again) == files_of(finished)
 
 
 @pytest.mark.usefixtures("ray_cluster")

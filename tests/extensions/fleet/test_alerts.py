@@ -8,7 +8,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from two_models import compare
 
 import opacc_ray as opacc
 from opacc_ray.estimation.estimate import estimate_outcomes
@@ -72,43 +71,11 @@ def test_re_audits_without_change_raise_an_alert_in_at_most_the_stated_share() -
 
 
 @pytest.mark.slow
-def test_re_audits_by_the_default_method_keep_the_share_too() -> None:
-    rng, repetitions = np.random.default_rng(9), 300
-    rule = rule_for(AlertSpec(min={"accuracy": 0.5}, false_alarms=0.1), 1)
-    confidence = np.clip(rng.beta(8, 1, POOL), 0.3, 0.9999)
-    outcome = (rng.random(POOL) < confidence).astype(float)
-    just_so = rule.model_copy(update={"limits": [Limit(kind="min", limit=float(outcome.mean()))]})
-    pool, alerts = opacc.Pool(prediction=rng.integers(0, 10, POOL), confidence=confidence), 0
-    for seed in range(repetitions):
-        chosen = opacc.select(pool, budget=100, seed=seed)
-        alerts += check(just_so, "min", estimate_outcomes(chosen, outcome[chosen.index], rule.level)).raised
-    assert 0 < alerts <= 0.1 * repetitions
-
-
-@pytest.mark.slow
 def test_a_drop_of_five_points_raises_it_where_labels_suffice() -> None:
     rng = np.random.default_rng(5)
     rule = rule_for(AlertSpec(max_drop={"accuracy": 0.02}))
     raised = np.array([alarms(rule, 0.90, 0.95, 2000, rng) for _ in range(200)])
     assert raised.mean() > 0.97
-
-
-def test_a_pair_of_models_needs_far_fewer_labels() -> None:
-    """Of 100 examples the new model loses 6 and gains 1, where each by itself is known to 4 points only."""
-    rng = np.random.default_rng(6)
-    rule = rule_for(AlertSpec(max_drop={"accuracy": 0.005}))
-    old = pool_of(0.93, rng)
-    new = old.copy()
-    new[rng.choice(np.flatnonzero(old == 1), 240, replace=False)] = 0
-    new[rng.choice(np.flatnonzero(old == 0), 40, replace=False)] = 1
-    pool, raised, alone = opacc.Pool(prediction=np.zeros(POOL)), 0, 0
-    for seed in range(50):
-        chosen = opacc.select(pool, method="srs", budget=300, seed=seed)
-        found = compare(chosen, new[chosen.index], old[chosen.index], rule.level)
-        raised += check(rule, "max_drop", found.difference).raised
-        alone += check(rule, "max_drop", independent_difference(found.first, found.second)).raised
-    assert raised >= 30
-    assert alone <= 15
 
 
 @pytest.mark.slow

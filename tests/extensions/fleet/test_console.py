@@ -133,7 +133,9 @@ def test_an_audit_that_failed_while_an_alert_is_raised_shows_and_counts_both() -
     found = console(fleet([both, audit("other", history=[point(0.95)])]))
     assert found["cells"][0]["words"] == "failed, alert"
     assert [(state, num) for state, _, _, num in found["counts"]] == [("failed", 1), ("alert", 1), ("stated", 1)]
-    assert '<li class="cell failed alert">' in page(fleet([both]))
+    drawn = page(fleet([both]))
+    assert '<li class="cell failed alert">' in drawn
+    assert "<td>FAILED, ALERT</td>" in drawn
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 import yaml
 from extracting_here import extracting_here
 
@@ -118,19 +117,3 @@ def test_limits_that_hold_raise_nothing_and_a_changed_file_decides_anew(tmp_path
     assert written.failure is None
     assert [check.raised for check in audit.alerts] == [False, False]
     assert [check.slice for check in audit.alerts] == [None, "roof"]
-
-
-@pytest.mark.slow
-def test_no_slice_below_its_limit_raises_an_alert_in_at_most_the_stated_share() -> None:
-    """All slices are just as accurate as asked for: nothing could alarm more often."""
-    import opacc_ray as opacc
-
-    rng, repetitions, raised = np.random.default_rng(5), 400, 0
-    slices = np.repeat(np.arange(5), 400)
-    outcome = np.concatenate([rng.permutation([1.0] * 320 + [0.0] * 80) for _ in range(5)])
-    pool = opacc.Pool(prediction=np.zeros(2000), slices={"camera": slices})
-    for seed in range(repetitions):
-        chosen = opacc.select(pool, method="srs", budget=200, seed=seed)
-        found = opacc.estimate(chosen, outcomes=outcome[chosen.index], level=1 - 0.1 / 5, pool=pool, by="camera")
-        raised += min(own.high for own in found.values()) < 0.8
-    assert raised <= 0.1 * repetitions

@@ -20,9 +20,7 @@ from opacc_ray.extensions.fleet.alerts import Evidence
 from opacc_ray.extensions.fleet.commands import fleet_text
 from opacc_ray.extensions.fleet.fleet_spec import load_fleet
 from opacc_ray.extensions.fleet.fleet_summary import AuditSummary, FleetSummary
-from opacc_ray.extensions.fleet.queue import AuditFailure
 from opacc_ray.extensions.fleet.run_fleet import Written, run_fleet
-from opacc_ray.extensions.fleet.summary_page import page as page_of
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.run_report import make_report
 from opacc_ray.runs.run import Run
@@ -271,17 +269,6 @@ def test_a_failure_comes_before_an_alert_and_what_cannot_be_read_is_named(labell
     assert by_name(written)["trained-shop"].last is not None
     kept = [item.text for item in written.summary.problems if item.alert == "weekly-random-field min accuracy"]
     assert "stays raised, because it cannot be decided" in kept[0]
-
-
-def test_an_audit_that_failed_keeps_its_alert_in_the_table(labelled: Home) -> None:
-    found = labelled.run(work=False, alerts={"min": {"accuracy": 0.9}}).summary
-    failed = [
-        item.model_copy(update={"failure": AuditFailure(error="no disk", exit_code=5, at=found.made)})
-        for item in found.audits
-    ]
-    table = page_of(found.model_copy(update={"audits": failed}))
-    assert table.count("<td>FAILED</td>") == 2
-    assert table.count("<td>FAILED, ALERT</td>") == 2
 
 
 def test_the_files_say_the_same_and_escape_what_others_wrote(drawn: Home) -> None:
