@@ -13,6 +13,7 @@ which is a failure. The last failure of an audit is kept until an attempt succee
 
 import logging
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -119,14 +120,15 @@ def work_through(fleet: Fleet, progress: Report, *, trial: bool = True) -> list[
         with cluster.used():
             return outcomes.keep(audit, lambda: _run(fleet, audit, extracting, trial, raise_if_ending))
 
-    threads = ThreadPoolExecutor(fleet.spec.concurrency, "opacc-fleet")
-    with Outcomes(fleet.folder) as outcomes, Shared() as cluster, _names_in_log(), threads:
+    outcomes, threads = Outcomes(fleet.folder), ThreadPoolExecutor(fleet.spec.concurrency, "opacc-fleet")
+    with Shared() as cluster, _names_in_log(), threads:
         try:
             begun = [threads.submit(work, audit) for audit in fleet.audits]
             pending = set(begun)
             progress(0, num)
             while pending:
                 cluster.start_if_wanted()
+                outcomes.beat()
                 done, pending = wait(pending, TICK, FIRST_COMPLETED)
                 if done:
                     progress(num - len(pending), num)
@@ -143,13 +145,9 @@ def _run(fleet: Fleet, audit: FleetAudit, cluster: threading.Lock, trial: bool, 
     watch, labels = fleet.spec.watch, None
     if watch is not None and watch.labels is not None:
         labels = partial(labels_for_next, audit.name, fleet.spec.output, watch)
+    slot = alone(cluster, check)
     return verbs.first_round(
-        audit.spec,
-        extracting,
-        lambda done, total: check(),
-        trial=trial,
-        slot=alone(cluster, check),
-        labels_of_new=labels,
+        audit.spec, extracting, lambda done, total: check(), trial=trial, slot=slot, labels_of_new=labels
     )
 
 
@@ -216,21 +214,12 @@ def _names_in_log() -> Iterator[None]:
 
 
 class Outcomes:
-    """The outcomes of audits in the folder of a fleet; as a context, it updates those of running audits."""
+    """The outcomes of audits in the folder of a fleet."""
 
     def __init__(self, folder: Store) -> None:
         self._store = folder.store("outcomes")
         self._running: dict[str, AuditOutcome] = {}
-        self._lock, self._is_over = threading.Lock(), threading.Event()
-        self._beats = threading.Thread(target=self._beat, name="opacc-outcomes", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._beats.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._beats.join()
+        self._lock, self._last_beat = threading.Lock(), time.monotonic()
 
     def keep(self, audit: FleetAudit, work: Callable[[], Run]) -> Ended:
         """Run the work of an audit and write its outcome, even after an interrupt.
@@ -284,11 +273,14 @@ class Outcomes:
             failure = AuditFailure(error=killed, exit_code=ClusterError.exit_code, at=outcome.attempt.seen)
         return Ended(audit, failure=failure, attempt=outcome.attempt)
 
-    def _beat(self) -> None:
-        while not self._is_over.wait(BEAT):
-            with self._lock:  # none is written once it has ended
-                for outcome in self._running.values():
-                    self._write(outcome.now("running"))
+    def beat(self) -> None:
+        """Write the outcomes of running audits again, unless that was less than `BEAT` ago."""
+        if time.monotonic() < self._last_beat + BEAT:
+            return
+        self._last_beat = time.monotonic()
+        with self._lock:  # none is written once it has ended
+            for outcome in self._running.values():
+                self._write(outcome.now("running"))
 
     def _read(self, name: str) -> AuditOutcome | None:
         data = self._store.read_if_there(f"{name}.json")
