@@ -46,10 +46,7 @@ def test_rows_of_a_batch_of_two_are_no_pair() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        (
-            "raise",
-            "model.function 'numpy_model:faulty', given a batch of shape .* raised KeyError: 'no session' at .*:",
-        ),
+        ("raise", "'numpy_model:faulty', given a batch of shape .* raised KeyError: 'no session' at .*:"),
         ("exit", "given a batch of shape .* raised SystemExit: 0 at .*:"),
         ("rows", r"output of model.function 'numpy_model:faulty' has shape \(1, 2\) for a batch of 5"),
         ("text", "is a str, not an array of numbers"),
@@ -189,11 +186,7 @@ def test_regression_is_its_one_value() -> None:
     [
         (LOGITS, {"task": "regression"}, r"shape \(40, 5\); a regression needs one value"),
         (LOGITS[:, :1], {}, r"shape \(40, 1\); .* set model\.output: logit, or probability"),
-        (
-            LOGITS,
-            {"output": "logit"},
-            r"shape \(40, 5\); model\.output: logit is one value .* set model\.output: logits",
-        ),
+        (LOGITS, {"output": "logit"}, r"shape \(40, 5\); .* set model\.output: logits"),
         (LOGITS, {"output": "probabilities"}, r"is probabilities, and a row .* sums to .* set model\.output: logits"),
         (SHARES, {"output": "logits"}, r"shares that sum to 1; set model\.output: probabilities"),
         (LOGITS[:, :1], {"output": "probability"}, r"is no probability; set model\.output: logit"),

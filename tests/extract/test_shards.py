@@ -131,17 +131,10 @@ def test_damaged_file_is_named(data: bytes, store: Store) -> None:
         read_report(store, "part-7.parquet", len(data))
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"predicted": [1]},
-        {"predicted": {"x": 1}},
-        {"bad": [{}]},
-        {"bad": 3},
-        {"machine": "m"},
-        {"ids": None, "bad": [[1, 2]]},
-    ],
-)
+INVALID = [{"predicted": [1]}, {"predicted": {"x": 1}}, {"bad": [{}]}, {"bad": 3}, {"machine": "m"}, {"bad": [[1, 2]]}]
+
+
+@pytest.mark.parametrize("said", INVALID)
 def test_invalid_report_names_the_file(said: dict[str, Any], store: Store) -> None:
     data = encode_shard(SHARD)
     table = pq.read_table(io.BytesIO(data))

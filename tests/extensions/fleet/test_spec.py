@@ -102,37 +102,28 @@ LISTED = {"name": "one", "model": {"factory": "user:one"}, "pool": {"uri": "a", 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"pools": None}, "key 'pools' is missing; add models and pools; every pair is an audit"),
+        ({"pools": None}, "key 'pools' is missing"),
         ({"audits": [LISTED]}, "give either models and pools, or a list of audits"),
         ({"model": {}}, "unknown key 'model' (value {}); did you mean 'models'?"),
-        (
-            {"overrides": [{"models": ["lage"], "spec": {}}]},
-            "overrides.0.models: 'lage' is not one of the fleet's models; did you mean 'large'?",
-        ),
+        ({"overrides": [{"models": ["lage"], "spec": {}}]}, "overrides.0.models: 'lage'"),
         ({"spec": {"output": "here"}}, "audit small × shop: the fleet sets output"),
-        (
-            {"spec": {"sample": {"method": "srs", "bugdet": 3}}},
-            "f.yaml, audit small × shop: sample: method 'srs' has no parameter 'bugdet'; did you mean 'budget'?",
-        ),
+        ({"spec": {"sample": {"method": "srs", "bugdet": 3}}}, "audit small × shop: sample: method 'srs' has no"),
         ({"pools": {"a b": {"uri": "x", "format": "npy"}}}, "audit small × a b: name: use letters, digits"),
-        (
-            {"models": None, "pools": None, "audits": [LISTED, LISTED]},
-            "f.yaml: two audits have the name 'one'; give each one its own name",
-        ),
+        ({"models": None, "pools": None, "audits": [LISTED, LISTED]}, "two audits have the name 'one'"),
         ({"concurrency": 0}, "concurrency: Input should be greater than or equal to 1 (value 0)"),
-        (
-            {"alerts": {"false_alarms": 0.1}},
-            "alerts: give min, max_drop or min_slices",
-        ),
+        ({"alerts": {"false_alarms": 0.1}}, "alerts: give min, max_drop or min_slices"),
         (
             {"models": None, "pools": None, "audits": [LISTED | {"alerts": {"max_dorp": 0.9}}]},
-            "f.yaml, audit \"one\": alerts: unknown key 'max_dorp' (value 0.9); did you mean 'max_drop'?",
+            "f.yaml, audit \"one\": alerts: unknown key 'max_dorp' (value 0.9)",
         ),
-        (
-            {"overrides": [{"alerts": {"false_alarms": 0.1}}]},
-            "unknown key 'overrides.0.alerts.false_alarms' (value 0.1); known are min,",
-        ),
+        ({"overrides": [{"alerts": {"false_alarms": 0.1}}]}, "unknown key 'overrides.0.alerts.false_alarms'"),
         ({"alerts": {"min": {"accuracy": 92}}}, "alerts.min.accuracy: Input should be less than 1 (value 92)"),
+        ({"alerts": {"max_drop": {"brier": 0.1}}}, "brier is better the lower it is"),
+        ({"alerts": {"min": {"f1@owl": 0.8}}}, 'alerts.min: metric f1@owl has the class "owl"'),
+        ({"alerts": {"min": {"f3x": 0.8}}}, "alerts.min: metric 'f3x': choose one of accuracy"),
+        ({"alerts": {"max_drop": {"f1@owl": 0.1}}}, 'alerts.max_drop: metric f1@owl has the class "owl"'),
+        ({"alerts": {"max_drop": {"macro_f1": 0.1}, "decided_by": "sequence"}}, "max_drop: only the accuracy has an"),
+        ({"alerts": {"min_slices": {"camera": 0.8}}}, 'alerts.min_slices: "camera" is not in pool.slices'),
     ],
 )
 def test_each_mistake_is_one_sentence_with_its_place(changes: dict[str, Any], said: str) -> None:
@@ -164,29 +155,3 @@ def test_limits_of_metrics_and_slices_are_named_as_in_the_spec() -> None:
     metrics = [Limit(kind="min", limit=limit, of=of) for of, limit in (("f1@dog", 0.8), ("macro_f1", 0.7))]
     assert first.limits.all() == [*metrics, Limit(kind="min_slices", limit=0.75, of="camera")]
     assert second.limits.all() == [*metrics, Limit(kind="min", limit=0.5)]
-
-
-@pytest.mark.parametrize(
-    ("alerts", "said"),
-    [
-        (
-            {"min": {"f1@owl": 0.8}},
-            'alerts.min: metric f1@owl has the class "owl"',
-        ),
-        ({"min": {"f3x": 0.8}}, "alerts.min: metric 'f3x': choose one of accuracy"),
-        ({"min": {"macro_f1": 80}}, "alerts.min.macro_f1: Input should be less than 1 (value 80)"),
-        ({"max_drop": {"f1@owl": 0.1}}, 'alerts.max_drop: metric f1@owl has the class "owl"'),
-        ({"max_drop": {"brier": 0.1}}, "brier is better the lower it is, so a drop is no alarm; remove it"),
-        ({"max_drop": {"macro_f1": 0.1}, "decided_by": "sequence"}, "alerts.max_drop: only the accuracy has an"),
-        ({"min_slices": {"camera": 0.8}}, 'alerts.min_slices: "camera" is not in pool.slices; the pool has none'),
-        (
-            {"min": {"macro_f1": 0.8}, "decided_by": "sequence"},
-            'alerts.min: only the accuracy has an interval that is valid at any time; remove "macro_f1"',
-        ),
-    ],
-)
-def test_a_limit_of_a_number_that_there_is_not_is_one_sentence(alerts: dict[str, Any], said: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        parse_fleet(content(alerts=alerts), "f.yaml")
-    assert said in str(caught.value)
-    assert str(caught.value).startswith("f.yaml")
