@@ -158,17 +158,6 @@ def test_a_metric_or_a_slice_has_a_history_of_its_own_in_runs_and_in_tables(
     assert "is not written SLICES=SLICE, as in camera=north" in capsys.readouterr().err
 
 
-def test_the_command_prints_lines_or_json(runs: list[Run], output: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["history", "weekly", "--output", str(output)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    heads = [line[:16].split("  ")[0] for line in lines]
-    assert heads == ["made", "2026-10-05 06:00", "2026-10-12 06:00", "waiting"]
-    assert lines[0].split() == ["made", "accuracy", "interval", "level", "labels", "run"]
-    assert re.search(r"  \d\d\.\d %  \d\d\.\d to \d\d\.\d +95 % +60  \S+$", lines[1])
-    assert main(["history", "weekly", "--output", str(output), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["format"] == "opacc-history/1"
-
-
 TABLE = {"uri": "s3://lake/photos/", "format": "parquet", "columns": {"image": "jpeg"}}
 SPEC: dict[str, Any] = {"name": "a", "model": {"factory": "a:b"}, "output": "x", "pool": TABLE}
 
@@ -215,6 +204,8 @@ def test_runs_of_different_populations_are_series_of_their_own(
         'population 3  other filter none, not "conf <= 0.5"',
         "population 4  other classes cat, dog, fox, not cat, dog, owl",
     ]
+    assert lines[2].split() == ["made", "accuracy", "interval", "level", "labels", "run"]
+    assert re.search(r"^2026-10-05 06:00 +100 % +94\.7 to 100 +95 % +60  \S+$", lines[3])
     assert [line[:10] for line in lines if line.startswith("2026")] == [
         "2026-10-05",
         "2026-10-19",  # the same filter again
