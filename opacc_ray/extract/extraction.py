@@ -35,7 +35,7 @@ from opacc_ray.extract.shards import (
     report_on,
     stacked,
 )
-from opacc_ray.extract.table_columns import read_parts
+from opacc_ray.extract.table_columns import THREADS, read_parts
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
@@ -93,8 +93,6 @@ class Extraction:
 
 
 OnDone = Callable[[Shard, ShardReport], None]  # called with each finished shard and its report
-
-THREADS = 4  # shards at a time that need no model
 
 _COVERED = "covered layers"  # a column that is never written: NaN if a value of these layers is not finite
 
@@ -163,8 +161,13 @@ class Extractor:
 
     @cached_property
     def maker(self) -> Machine:
-        """Kind of the machine that makes the features, with its software, which is the driver's."""
+        """Kind of the machine that makes the features, with its software, which is the driver's.
+
+        The reference is read as well, so that no shard waits for it.
+        """
         own = software()
+        if self._job.hidden is not None:
+            self._compared(self._job.hidden)
         return self.prepare().machine.model_copy(update={"opacc": own["opacc"], "python": own["Python"]})
 
     @watched()
@@ -199,9 +202,8 @@ class Extractor:
         """Return the features of a shard: compared with a reference, read from a table, or computed by the model."""
         job = self._job
         if job.hidden is None:
-            return job.features_of(
-                shard, partial(read_parts, job) if job.source.holds_features else self._computed_part
-            )
+            compute = partial(read_parts, job) if job.source.holds_features else self._computed_part
+            return job.features_of(shard, compute)
         compared = self._compared(job.hidden)
         stored = compared.read(shard)
         with nullcontext() if job.source.holds_features else self._computing:

@@ -9,9 +9,8 @@ DSA and LSA need traces, some coverage needs ranges, and a labelled reference ne
 decides the content (:mod:`opacc_ray.extract.feature_set`). Without weights in the spec, the factory may return
 another model each time; then the reference is in the run's own prefix, and no other run uses it.
 
-The surprise of the examples of a set is computed from its hidden layer, shard by shard; no model runs.
-
-Surprise: the distance of an example from the training data in the last hidden layer.
+Surprise is the distance of an example from the training data in the last hidden layer. That of the examples of a set is
+computed from the hidden layer in it, shard by shard; no model runs.
 
 Kim, Feldt, Yoo, "Guiding Deep Learning System Testing Using Surprise Adequacy", ICSE 2019,
 https://doi.org/10.1109/ICSE.2019.00108.
