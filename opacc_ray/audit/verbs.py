@@ -38,7 +38,7 @@ from opacc_ray.runs import feature_store
 from opacc_ray.runs.feature_store import compare_objects, write_listing
 from opacc_ray.runs.run import HEADER, Closing, Run
 from opacc_ray.runs.run_documents import ClosedRound, Commit, Happening
-from opacc_ray.runs.series import pool_changes
+from opacc_ray.runs.series import known_features, pool_changes
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import select as select_from
@@ -129,7 +129,7 @@ def first_round(
             log.info("the pool: %s", changes)
         with slot or nullcontext():
             extract(stages, extracting)
-        store_slices(audit.spec.pool, stages[-1].plan, audit.complete_features())
+        store_slices(audit.spec.pool, stages[-1].plan, audit.complete_features(), known_features(audit))
         note_predictions(audit)
         if drawn := audit.rounds():
             at = audit.drawn_at(drawn[-1])

@@ -31,18 +31,23 @@ from opacc_ray.extract.feature_set import (
     INDEX,
     Complete,
     IndexedShard,
+    left_of,
+    locate,
     make_index,
     read_index,
     write_index,
 )
 from opacc_ray.extract.inference import read_output
 from opacc_ray.extract.shards import (
+    SOURCE,
     Columns,
+    FeatureFile,
     FeatureShard,
     ShardReport,
     encode_reported,
     parse_report,
     read_report,
+    read_table,
     stacked,
 )
 from opacc_ray.lake.examples import BadItem, Batch, Plan, Shard, ids_of, source_of, uris_of
@@ -77,10 +82,11 @@ def with_slices(pool: PoolSpec, there: Complete) -> Features:
     return there.features.with_slices(pool.slice_rules, folder.uri.rpartition("/")[2], index.files)
 
 
-def store_slices(pool: PoolSpec, plan: Plan, there: Complete) -> None:
+def store_slices(pool: PoolSpec, plan: Plan, there: Complete, known: Store | None = None) -> None:
     """Write the slice columns of all examples with features, as far as they are missing or damaged.
 
-    Raises DataError if a column has too many values, or lacks an example; SpecError if its type fits no slices.
+    Those of parts that are ``known`` from an earlier listing are taken from there. Raises DataError if a column has too
+    many values, or lacks an example; SpecError if its type fits no slices.
     """
     if not pool.slice_rules:
         return
@@ -89,9 +95,14 @@ def store_slices(pool: PoolSpec, plan: Plan, there: Complete) -> None:
     sizes = {entry.key: entry.size for entry in folder.list()}
     found = list(in_order(lambda own: _stored(folder, own, sizes), held, THREADS))
     missing = [part for part, report in enumerate(found) if report is None]
+    before = None if known is None or not missing else known.store(folder.uri.rpartition("/")[2])
+    if known is not None and before is not None and _is_complete(before):
+        located = dict(zip(missing, locate(known, [shards[part] for part in missing]), strict=True))
+        shards = [located.get(part, shard) for part, shard in enumerate(shards)]
+    earlier = (known, before) if known is not None and before is not None else None
 
     def write(part: int) -> ShardReport:
-        table = _read(pool, shards[part], there.features.part((there.features.files[part],)))
+        table = _read(pool, shards[part], there.features.part((there.features.files[part],)), earlier)
         known: dict[str, Any] = {"ids": held[part].ids, "predicted": None, "bad": [], "own_ids": False, "machine": None}
         data = encode_reported(table, known, use_dictionary=True)
         folder.write(held[part].file, data)
@@ -147,13 +158,24 @@ def _refuse_many(features: Features) -> None:
             refuse_many(name, sorted(names[name]))
 
 
-def _read(pool: PoolSpec, shard: Shard, features: Features) -> Any:
-    """Return the slice columns of the examples of one file of features, as an Arrow table."""
+def _is_complete(folder: Store) -> bool:
+    try:
+        return read_index(folder) is not None
+    except DataError:
+        return False
+
+
+def _read(pool: PoolSpec, shard: Shard, features: Features, earlier: tuple[Store, Store] | None) -> Any:
+    """Return the slice columns of the examples of one file of features, as an Arrow table.
+
+    ``earlier`` are the folders of features and slice columns that have the carried parts of the shard.
+    """
     [known] = features.tables(["id", "uri"])
     ids = known["id"].combine_chunks()
     own = pa.table({})
     if pool.slice_columns:
-        own = _aligned(pool, ids, [*_slice_rows(pool, shard)])
+        carried = _carried(pool, shard, *earlier) if earlier else []
+        own = _aligned(pool, ids, [*carried, *_slice_rows(pool, shard.only(left_of(shard)))])
     columns = {name: as_stored(own[name]) for name in own.column_names}
     if any(rule.column == FOLDER for rule in pool.slice_rules):
         columns[FOLDER] = as_stored(texts(_folders(pool, shard, known)))
@@ -169,6 +191,20 @@ def _folders(pool: PoolSpec, shard: Shard, known: Any) -> list[str]:
     if pool.columns.uri is None:
         places = (place.rpartition("#")[0] or place for place in places)
     return [place.rpartition("/")[0] for place in places]
+
+
+def _carried(pool: PoolSpec, shard: Shard, features: Store, slices: Store) -> Iterator[tuple[Any, Any]]:
+    """Yield ids and slice columns of the parts of a shard that have them, as :func:`_rows`."""
+    by_file: dict[str, list[int]] = {}
+    for number, file in shard.carried:
+        by_file.setdefault(file, []).append(source_of(shard.parts[number]))
+    for file, sources in by_file.items():
+        report = read_report(features, file, features.size(file))
+        known = FeatureFile(file, report.num_examples, report.size, report.footer_size)
+        own = read_table(features, known, ["id", SOURCE])
+        columns = read_table(slices, FeatureFile(file, len(own)), list(pool.slice_columns))
+        rows = numbers(np.flatnonzero(np.isin(to_numpy(own[SOURCE]), np.array(sources, dtype=np.uint64))))
+        yield own["id"].combine_chunks().take(rows), columns.take(rows)
 
 
 def _aligned(pool: PoolSpec, ids: Any, found: Sequence[tuple[Any, Any]]) -> Any:
