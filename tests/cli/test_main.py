@@ -104,10 +104,6 @@ def test_error_is_one_sentence_and_a_code(arguments: list[str], code: int, messa
         (["run", "spec.yaml", "--out", "x"], "'--output'"),
         (["run", "spec.yaml", "--level", "0.9"], "No such option '--level'. "),
         (["next", "anywhere", "--budget", "few"], "'few' is not a valid integer"),
-        (
-            ["history", "weekly", "--picture", "seen.png"],
-            "seen.png: pictures are SVG; give a file whose name ends in .svg",
-        ),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_2(arguments: list[str], message: str, told) -> None:
