@@ -23,7 +23,7 @@ from opacc_ray.report import decision, facts
 from opacc_ray.report.facts import Cell, Column, Table
 from opacc_ray.report.figures import MOST_PARTS, expected_figure, figures_of, slice_figure
 from opacc_ray.report.report_documents import Gallery, RunReport
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable
+from opacc_ray.runs.estimate_documents import SliceTable
 from opacc_ray.runs.run_documents import HistorySource
 from opacc_ray.slices import BY_PREDICTION
 from opacc_ray.svg import shortened_to
@@ -159,7 +159,6 @@ def page(report: RunReport, pictures: Pictures) -> str:
     return template("page.html").render(
         **shared,
         facts=facts,
-        accuracy=facts.noun(report.measure),
         claim=decision.claim(report.reliability, stated) if report.reliability and stated else "",
         figures=figures_of(report),
         expected=expected_figure(report) if stated is None else None,
@@ -182,9 +181,8 @@ def page(report: RunReport, pictures: Pictures) -> str:
 
 def summary(report: RunReport) -> str:
     """Return the Markdown of a report."""
-    card = model_index(report, report.estimate) if report.estimate else {}
-    yaml_of_card = yaml.safe_dump(card, sort_keys=False, allow_unicode=False, width=10_000).rstrip()
-    text = template("summary.md").render(**_shared_by_both(report), card=Markup(yaml_of_card))
+    value = clipped(report.estimate) if report.estimate else None
+    text = template("summary.md").render(**_shared_by_both(report), value=value)
     return re.sub(r"\n{3,}", "\n\n", text.strip()) + "\n"
 
 
@@ -197,6 +195,7 @@ def _shared_by_both(report: RunReport) -> dict[str, Any]:
         "stated": stated,
         "marks": MARKS,
         "noun": _noun_of(report),
+        "accuracy": facts.noun(report.measure),
         "previous": previous(report),
         "history": started_from(report.history),
         "if_predicted": list(filter(None, (facts.if_predicted_text(name, own) for name, own in numbers))),
@@ -366,21 +365,3 @@ def origin_of(report: RunReport) -> list[tuple[str, str]]:
         ("Versions", ", ".join(f"{name} {version}" for name, version in header.versions.items()) or UNKNOWN),
     ]
     return [(name, text) for name, text in rows if text]
-
-
-def model_index(report: RunReport, stated: AccuracyEstimate) -> dict[str, object]:
-    """Return the ``model-index`` of a model card, as Hugging Face's hub reads it."""
-    spec = report.header.spec
-    is_pictures = spec.pool.format == "images" and spec.model.task == "classification"
-    kind = "image-classification" if is_pictures else "other"
-    basis = f"{facts.level_text(stated.level)} interval {stated.low:.4f} to {stated.high:.4f}, {stated.n} labels"
-    basis += f"; allows for {' and '.join(stated.allows_for)}" if stated.allows_for else ""
-    metric = {
-        "type": "accuracy" if report.measure == "accuracy" else "score",
-        "name": f"Operational {facts.noun(report.measure)} ({basis})",
-        "value": round(clipped(stated), 4),
-        "verified": False,
-    }
-    dataset = {"type": report.name, "name": f"operational pool of {report.pool_size} examples"}
-    result = {"task": {"type": kind}, "dataset": dataset, "metrics": [metric]}
-    return {"model-index": [{"name": report.name, "results": [result]}]}
