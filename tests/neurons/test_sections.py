@@ -8,7 +8,7 @@ from oracles import sections as reference
 
 import opacc_ray as opacc
 from opacc_ray.neurons import sections
-from opacc_ray.neurons.sections import EqualWidth, equal_width, part_codes, relative_entropy
+from opacc_ray.neurons.sections import equal_width, part_codes, relative_entropy
 from opacc_ray.parts import loops
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
@@ -77,13 +77,6 @@ def test_parts_and_threads_do_not_matter(number: str, hidden: np.ndarray, monkey
         assert _codes(view, 20).tolist() == reference.equal_width(hidden, 20)
 
 
-def test_share_sums_to_one_and_a_constant_neuron_has_one_section(hidden: np.ndarray) -> None:
-    histogram = equal_width(view_of(Pool(hidden=hidden)), ["hidden"], 20)
-    constant = list(_columns(np.random.default_rng(0))).index("constant")
-    assert histogram.counts[constant].tolist() == [240] + [0] * 19
-    assert histogram.share.sum(axis=1) == pytest.approx(1, abs=1e-12)
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("row", [0, 7, 239])
 def test_names_the_example_that_is_not_finite(bad, row: int, hidden, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +110,3 @@ def test_relative_entropy() -> None:
     sample = rng.multivariate_hypergeometric(pool[0], 60, size=30)
     expected = reference.relative_entropy(pool.tolist(), sample.tolist())
     assert relative_entropy(pool / 500, sample) == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_section_is_open_below_and_closed_above() -> None:
-    cut = EqualWidth("hidden", np.array([-1, 0], np.float32), np.array([1, 0], np.float32), 4)
-    values = np.array([[-1, 0], [-0.5, 0], [-0.25, 0], [1, 0]], dtype=np.float32)
-    assert cut.codes(values).tolist() == [[0, 0], [0, 0], [1, 0], [3, 0]]

@@ -35,11 +35,12 @@ from opacc_ray.extensions.study.measures import (
     CellMeasures,
     NotPossible,
     StudyResults,
+    find_paper,
     least_variance,
     measure_slices,
+    report_paper,
     write_table,
 )
-from opacc_ray.extensions.study.papers import find_paper, report_paper
 from opacc_ray.extensions.study.peers import PEERS, kind_of
 from opacc_ray.extensions.study.study_figures import draw_study
 from opacc_ray.extensions.study.study_spec import CaseSpec, MethodSpec, StudySpec

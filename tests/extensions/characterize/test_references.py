@@ -218,7 +218,7 @@ def test_a_share_that_differs_by_chance_is_not_named_and_one_that_does_not_is(
         (tmp_path / f"{seed}").mkdir()
         run = run_of(tmp_path / f"{seed}", few)
         assert main(["characterize", run.uri, *arguments]) == 0
-        moved += "Classes of which another share" in capsys.readouterr().out
+        moved += "Classes with another share" in capsys.readouterr().out
     assert moved <= 1
     doubtful = features(2400, 2)
     doubtful["confidence"][::3] = 0.6

@@ -57,6 +57,8 @@ def test_case_of_a_part_of_the_pool_says_so(run: Run, tmp_path: Path, capsys: py
     path = tmp_path / "case.npz"
     with pytest.raises(LabelError, match=r"no example of .* has a label yet"):
         export_case(run, str(path))
+    with pytest.raises(SpecError, match=r"a case is an \.npz file"):
+        export_case(run, str(tmp_path / "case.csv"))
     chosen = run.read_selection(1).ids
     import_for(run, chosen[:60], unsure=chosen[:3])
     assert main(["labels", "export", run.uri, str(path), "--to", "case"]) == 0
@@ -83,11 +85,6 @@ def test_case_of_a_regression_has_its_scores(tmp_path: Path) -> None:
     assert written.notes[0].startswith("mean score, max(0, 1 - (error / 2)²) ")
     with np.load(tmp_path / "case.npz") as arrays:
         assert arrays["target"] == pytest.approx(values + np.arange(N) % 3)
-
-
-def test_only_an_npz_can_be_written(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"a case is an \.npz file"):
-        export_case(run, str(tmp_path / "case.csv"))
 
 
 def test_study_reads_what_was_exported_and_changed_files_are_named(

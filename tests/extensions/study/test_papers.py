@@ -11,7 +11,7 @@ from small_study import N, arrays, results_of, source, spec_of
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.study.cases import find_cases, read_case
 from opacc_ray.extensions.study.experiment import read_options
-from opacc_ray.extensions.study.papers import PAPERS, find_paper
+from opacc_ray.extensions.study.measures import PAPERS, find_paper
 from opacc_ray.extensions.study.study_spec import CaseSpec, Subpools
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.neurons.requirements import Criterion
