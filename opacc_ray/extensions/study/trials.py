@@ -122,15 +122,17 @@ def _metric(case: Case, metric: Metric, inside: NDArray[np.bool_]) -> tuple[floa
     if metric.name == ACCURACY:
         outcome = case.outcome[inside]
         return float(outcome.mean()), (outcome - outcome.mean()) / len(outcome)
-    classes = np.array(classes_of(case, metric))  # (k,)
+    places, num = classes_of(case, metric), len(case.classes)
     assert case.truth is not None
-    is_predicted, is_true = (codes[inside, None] == classes for codes in (predicted_of(case), case.truth))  # (M, k)
-    hit, missed = is_true & is_predicted, is_true & ~is_predicted
-    size = Parts(is_predicted.sum(axis=0), (~is_predicted).sum(axis=0))
-    value, by_tp, by_fn = slopes(metric, hit.sum(axis=0), missed.sum(axis=0), size)
-    within = by_tp * (hit - hit.sum(axis=0) / np.maximum(size.inside, 1))
-    outside = by_fn * (missed - missed.sum(axis=0) / np.maximum(size.outside, 1))
-    return value, np.where(is_predicted, within, outside).sum(axis=1)
+    truth, predicted = case.truth[inside], predicted_of(case)[inside]  # (M,)
+    right = truth == predicted
+    tp, fn = (np.bincount(truth[own], minlength=num).astype(np.float64) for own in (right, ~right))  # (C,)
+    of_class = np.bincount(predicted, minlength=num)
+    size, by_tp, by_fn = Parts(of_class, len(truth) - of_class), np.zeros(num), np.zeros(num)
+    value, by_tp[places], by_fn[places] = slopes(metric, tp[places], fn[places], Parts(*(own[places] for own in size)))
+    hit, missed = tp / np.maximum(size.inside, 1), fn / np.maximum(size.outside, 1)
+    own = by_tp[predicted] * (right - hit[predicted])  # the effect on the predicted class, then on all others
+    return value, own + np.where(right, 0, by_fn[truth]) + by_fn[predicted] * missed[predicted] - by_fn @ missed
 
 
 def predicted_of(case: Case) -> Codes:
