@@ -46,7 +46,7 @@ BATCH_BYTES = 8 << 20  # approximate bytes of the rows that are decoded at a tim
 MOST_ROWS = 1 << 16  # that are decoded at a time
 FEW_ROWS = 32  # the same if a dictionary may hold one image for many rows: each row copies its bytes
 
-MOST_KEPT = 64  # footers that a process keeps; that of a wide table may have a megabyte
+MOST_KEPT = 32  # footers that a process keeps; that of a wide table may have a megabyte, and some times as much parsed
 
 _MOST_BYTES = 2**31 - 1  # most bytes of text in one Arrow array of the type ``string``
 
