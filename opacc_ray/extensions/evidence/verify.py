@@ -10,6 +10,7 @@ features, with this version of the estimators.
 import base64
 import io
 import json
+import time
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -36,6 +37,7 @@ from opacc_ray.extract.table_columns import check_slices, folder_of, with_slices
 from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.label_log import read_log, refuse_lost
 from opacc_ray.labels.labelled_rounds import having_labels, read_rounds
+from opacc_ray.lake.s3_store import patience
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store, join, open_store, split
 from opacc_ray.metrics.metric import ACCURACY
@@ -48,6 +50,9 @@ from opacc_ray.spec import PoolSpec, Spec
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+COPYING = 10.0
+"""Most seconds that a command is given to copy the estimate that it has logged."""
 
 Result = TypeVar("Result")
 
@@ -311,12 +316,16 @@ def _check_logged(run: Run, found: Findings) -> None:
 
 
 def _check_estimate(run: Run) -> None:
-    """Raise DataError unless the copy of the estimate is the newest one."""
-    copy = run.read_document(AccuracyEstimate, ESTIMATE)
-    refuse_lost(run, copy)
-    if copy is not None and copy not in [estimate for _, estimate in run.estimates()[-1:]]:
-        place = run.store.uri_of(ESTIMATE)
-        raise DataError(f"{place} is not the newest estimate of the log; {AccuracyEstimate.remedy}")
+    """Raise DataError unless the copy of the estimate is the newest one; it is written just after the log's entry."""
+    refuse_lost(run, run.read_document(AccuracyEstimate, ESTIMATE))
+    end = time.monotonic() + min(COPYING, patience())
+    while (copy := run.read_document(AccuracyEstimate, ESTIMATE)) is not None:
+        if copy in [estimate for _, estimate in run.estimates()[-1:]]:
+            return
+        if time.monotonic() >= end:
+            place = run.store.uri_of(ESTIMATE)
+            raise DataError(f"{place} is not the newest estimate of the log; {AccuracyEstimate.remedy}")
+        time.sleep(0.1)
 
 
 def _check_set(run: Run, found: Findings) -> Index | None:
