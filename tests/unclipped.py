@@ -1,12 +1,12 @@
 """Estimates before they are cut to what the labels prove: unbiased ones may leave [0, 1]."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from given_selections import selection_of
 
 from opacc_ray.designs import Design
-from opacc_ray.estimation.distribution import AdjustedWilson
 from opacc_ray.estimation.failures import PoolFailures, failures_by_design
 from opacc_ray.estimation.intervals import Estimate
 from opacc_ray.estimation.sample import join
@@ -35,6 +35,5 @@ def combine_rounds(selections: Sequence[Selection], outcomes: Any, level: float 
     """Rounds of any designs with the adjusted Wilson interval, whatever law belongs to them."""
     failures = failures_by_design(join(selections, outcomes))
     if failures.total.labelled < failures.total.size:
-        law = AdjustedWilson(failures.labels)
-        failures = failures._replace(total=type(failures.total)(**{**vars(failures.total), "law": law}))
+        failures = failures._replace(total=replace(failures.total, law=failures.labels.law(0.0)))
     return unclipped(failures, level)

@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.estimation import intervals
 from opacc_ray.estimation.constants import LEVELS, MUCH_NARROWER, PRIOR_FAILURES
-from opacc_ray.estimation.distribution import DomainWilson, Mean, Total
+from opacc_ray.estimation.distribution import AdjustedWilson, Mean, Total
 from opacc_ray.estimation.sample import Sample
 from opacc_ray.estimation.totals import DesignEvidence, Evidence, Variable
 from opacc_ray.metrics.metric import (
@@ -85,7 +85,7 @@ class Totals(NamedTuple):
         value, num = float(metric.function(*self.point(), self._sizes())), self.failures.num + self.missed.num
         found = estimate_of(value, low, high, level, num, metric.lowest)
         missed = self.missed
-        if not isinstance(missed, Total) or not isinstance(missed.law, DomainWilson) or missed.law.unseen <= 0:
+        if not isinstance(missed, Total) or not isinstance(missed.law, AdjustedWilson) or missed.law.unseen <= 0:
             return found
         other = self._replace(missed=missed.law.as_predicted(missed))
         low, high = other._interval(metric, level)

@@ -3,20 +3,18 @@
 Those of the failure model and of the draw are in ``samplers/neyman``; ``docs/design/estimation.md`` has the ablations.
 """
 
-PRIOR_TERMS_OF_MODEL, PRIOR_TERMS = 1, 2
-"""k of the pool's variance: terms that the predicted variance counts for, if a model predicts failures or none does."""
-
 PRIOR_LABELS = 20
-"""k of a domain's variance: labels that the predicted variance counts for."""
+"""k of a variance: labels that the predicted variance counts for, where the labels agree with the predictions."""
 
-LEAST_SHARE = 0.5
-"""Least variance of a domain, in multiples of the predicted one."""
+AGREEMENT_LIMIT, FIT_LIMIT = 4.0, 0.5
+"""Squared distance of the events among labels from their predicted number, in variances, at which the agreement is 0:
+in a part of the pool, and over all labels, which the fit brings near to it."""
+
+PRIOR_ALONE = 1
+"""Labels that the prediction counts for in the value of a part whose labels contradict it."""
 
 MOST_MOVED = 0.5
-"""Largest share of the way to the predictions by which the accuracy is moved: half a standard error at most."""
-
-AGREEMENT_LIMIT = 0.5
-"""Squared distance of the failures among the labels from their predicted number, in variances, at which none is."""
+"""Largest share of the way to the predictions by which a total is moved: half a standard error at most."""
 
 UNTRUSTED, TRUSTED = 12, 32
 """Numbers of labels at which the trust in fitted predictions is 0 and 1: of fewer, chance decides what is predicted."""

@@ -55,7 +55,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import LabelError, counted, shown
 from opacc_ray.estimation import intervals
 from opacc_ray.estimation.constants import MOST_EXPONENT, UNCERTAIN
-from opacc_ray.estimation.distribution import DomainWilson, Total
+from opacc_ray.estimation.distribution import AdjustedWilson, Total
 from opacc_ray.estimation.sample import Rounds, check_level
 from opacc_ray.metrics.metric import BIAS, MAE, RMSE, Ratio, count_of
 from opacc_ray.selection import Selection
@@ -145,8 +145,8 @@ def _interval(design: Rounds, top: Array, bottom: Array, variance: float, level:
 
     def ends(part: Array) -> intervals.Interval:
         own = float(design.mean(part)) / whole
-        events, variance = float(np.sum(part > 0)), wide + unit**2 / 2
-        return Total(own, variance, math.inf, 1 / unit, events, DomainWilson(unit / 2, 0.0)).interval(level)
+        events = own / unit if (part > 0).any() else 0.0
+        return Total(own, wide + unit**2 / 2, math.inf, 1 / unit, events, AdjustedWilson(unit / 2)).interval(level)
 
     low, high = ends(top)
     few, many = ends(bottom - top)

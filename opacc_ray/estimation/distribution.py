@@ -7,57 +7,46 @@ labelled in full is known, one without labels has [0, 1], and all ends are cut t
     Exact             a simple random sample: hypergeometric, or binomial for draws with replacement
     StratifiedScore   strata (:mod:`opacc_ray.estimation.intervals`)
     Weighted          weights that differ: weighted Clopper-Pearson, with one more event at the largest weight
-    AdjustedWilson    failures of the pool, each label with a predicted failure
-    DomainWilson      any variable in a part of the pool, with predictions for every example
+    AdjustedWilson    any variable in a part of the pool, each label with a prediction: the accuracy is that of the pool
     Wider             on each side the wider end of two laws
 
 **Adjusted Wilson.** The interval is Wilson's, with Student's quantile, at the size s of the simple random sample with
-the same variance. The residuals f - p are mostly small, and few large ones decide the variance: a sample that misses
-these has a good estimate and a small variance. So the measured variance is shrunk towards the one that the predictions
-imply, and half a failure is added, as Jeffreys' prior adds half a success:
+the same variance. The residuals v - v̂ are mostly small, and few large ones decide the measured variance M: a sample
+that misses these has a good estimate and a small variance. So M is shrunk towards the variance V that the predictions
+imply (:mod:`opacc_ray.estimation.totals`), as far as the labels of this part confirm them:
 
-    size        1/s = [ m · (v + h₂)/c(1 - c) + k · (v̂ + h₂)/q(1 - q) ] / (m + k)
-    measured    v = Σ w_t² v_t             from         m = (Σr)²/Σr² terms,  r = a²(f - p)²
-    predicted   v̂ = Σ a² p(1 - p)          for a share of failures  q = max(c, Σ a p)
-    half        h₁ = ½ Σpa/Σp,  h₂ = ½ Σpa²/Σp                                           a = w_t · √(1 - π) / (N π)
-    centre      c = θ̂ + h₁ for the upper end of the share of failures, θ̂ for the lower
+    W = (m·M + k·V)/(m + k)        k = 20·c        c = max(0, 1 - z²/4) · max(0, 1 - z₀²/½)
+    s = x(1 - x)/W                 m + k - 1 degrees of freedom
+    z = Σ(v - v̂)/√ΣVar(v̂) over the m labels of the part, z₀ that of failures over all labels
 
-c and q are kept half a failure or half a success away from 0 and 1. k = 1 if a model predicts failures; k = 2 if p is
-the labels' own share of failures, which does not locate failures. The lower end is at most that of the mid-P interval
-of size s, because a single failure proves little; the upper end is at least the exact bound for n labels without
-failure, if no failure was found and less than one was predicted among the labels.
+x is θ̂ for the lower end and θ̂ + h for the upper one, with half an event added as Jeffreys' prior adds half a success:
+h = ½ Σv̂a/Σv̂. It is kept h away from 0 and 1. Where events differ in size, as costs do, half an event also adds to the
+variance. z₀ is near 0 by the fit, unless what was believed before the labels still holds its level.
 
-What is stated is the estimate moved towards θ_p, what predictions and labels alone say of the pool, by
+The lower end is at most that of mid-P at size s, because a single event proves little. Without an event it is 0, and
+where all labels are events the upper end is 1. Both ends are at least as wide as the exact ones of m labels where only
+their number speaks: where c = 0, where there is no event and fewer than one is predicted among the labels, or no other
+and fewer than one other.
 
-    λ · ½ · c · min(1, V/(θ̂ - θ_p)²)        V the variance of θ̂,  c = max(0, 1 - 2z²),  z = Σ(f - p)/√Σp(1 - p)
+What is stated is the estimate moved towards θ_p, what predictions and labels alone say, and where the labels contradict
+them, towards θ_l, the estimate with weights that sum to the size of the part:
 
-of the way, which is half a standard error at most; λ is the trust in the predictions. The interval stays where it was.
-Where the predictions are right, that halves the noise of the correction. Σ over all labels: a fit has z near 0, unless
-what was believed before the labels still holds its level. Such a level is wrong in one direction, and the estimate does
-not follow it. Without c, random numbers for a confidence had 1.28 times the squared error of a simple random sample
-instead of 1.09 (``docs/neyman.md``).
+    λ · [ ½ · c · min(1, W/(θ̂ - θ_p)²) · (θ_p - θ̂) + (1 - c) · m/(m + 1) · (θ_l - θ̂) ]
 
-**A part of the pool.** The measured variance M rests on the few labels of D, so it is shrunk towards the predicted V,
-and it is never below half of that (:mod:`opacc_ray.estimation.totals`). Half an event is added to the upper end, at the
-weight of labels where events are predicted; where events differ in size, as costs do, to the variance as well. The
-lower end is at most that of mid-P. Without an event, and with fewer than one predicted among the labels, the upper end
-is at least the exact one. What is stated is θ̂ moved towards θ_p of D (:class:`PredictedTotal`) by
+The first is half a standard error at most; λ is the trust in fitted predictions. The interval stays where it was. Where
+the predictions are right, that halves the noise of the correction. Without c, random numbers for a confidence had 1.28
+times the squared error of a simple random sample instead of 1.09 (``docs/neyman.md``). Of three labels that all fail
+where .15 is predicted, half the way or more is gone to the whole part failing.
 
-    V / max(V + V_p, (θ̂ - θ_p)²)
-
-of the way, with V_p the variance of θ_p if the predictions are right up to one factor: the weight of least variance of
-a composite (J. N. K. Rao, I. Molina, "Small Area Estimation", 2015, 3.3), as long as the two differ by no more than
-that. Where they differ by more, θ̂ moves less: by a standard error at most.
-
-Legend: n labels, f = 1 - outcome, p predicted failure, π inclusion probability, a effect: standard deviation by which
-one failure moves the estimate, w weight of a round.
+Legend: m labels in the part, v variable, v̂ prediction, π inclusion probability, a effect: standard deviation by which
+one event moves the estimate.
 """
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -218,7 +207,86 @@ class _Mirrored(Law):
         return 1 - high, 1 - low
 
 
-# -- failures of the pool, predicted for each label -----------------------------------------------------------------
+# -- any variable in a part of the pool, predicted for every example ------------------------------------------------
+
+
+def agreement(error: Any, spread: Any, limit: float = constants.AGREEMENT_LIMIT) -> Any:
+    """Return c, how well labels agree with their predictions, from 0 to 1.
+
+    ``error`` is Σ(v - v̂) over the labels of a part, and ``spread`` its variance if the predictions are right.
+    """
+    return np.maximum(1 - error**2 / np.maximum(spread, constants.SMALLEST) / limit, 0.0)
+
+
+def shrunk_variance(measured: Any, foreseen: Any, num: Any, confirmed: Any) -> Any:
+    """Return W of parts with ``num`` labels, m, whose predictions their labels have ``confirmed``, c."""
+    prior = constants.PRIOR_LABELS * confirmed
+    return (num * measured + prior * foreseen) / np.maximum(num + prior, constants.SMALLEST)
+
+
+@dataclass(frozen=True)
+class AdjustedWilson(Law):
+    """Any variable in a part of the pool; the variance of the total is W."""
+
+    half_event: float  # what half an event adds to the value
+    expected: float = 0.0  # events predicted among the labels
+    agreement: float = 1.0  # c
+    degrees: float = math.inf  # of freedom, of W
+    unlike: float = 0.0  # what half an event adds to the variance, where events differ in size
+    share: float | None = None  # share of events by the labels alone, each with its weight; None: no share
+    trust: float = 0.0  # λ
+    by_predictions: float = 0.0  # θ_p
+    by_labels: float = 0.0  # θ_l
+    unseen: float = 0.0  # S: predicted among the other examples
+    met_near: float = 0.0  # O and E: events, and events predicted, among the labels by how far they stand for others
+    expected_near: float = 0.0
+    name: str = "adjusted Wilson"
+
+    def as_predicted(self, total: Total) -> "PredictedTotal":
+        """Return the same mean, if the predictions hold for the examples without a label."""
+        return PredictedTotal(total.size, total.num, total.events, self.met_near, self.expected_near, self.unseen)
+
+    def stated(self, total: Total, by_median: bool) -> float:
+        if not self.trust or total.labelled >= total.size:
+            return total.value
+        apart = (self.as_predicted(total).median if by_median else self.by_predictions) - total.value
+        followed = constants.MOST_MOVED * min(1.0, total.variance / max(apart**2, constants.SMALLEST))
+        alone = (self.by_labels - total.value) * total.labelled / (total.labelled + constants.PRIOR_ALONE)
+        return total.value + self.trust * (self.agreement * followed * apart + (1 - self.agreement) * alone)
+
+    def ends(self, total: Total, level: float) -> intervals.Interval:
+        ends = self._low(total, level), self._high(total, level)
+        if not self._is_unforeseen(total):
+            return ends
+        share = self.share if self.share is not None else total.events / total.labelled
+        return intervals.wider(ends, intervals.clopper_pearson(share * total.labelled, total.labelled, level))
+
+    def _is_unforeseen(self, total: Total) -> bool:
+        """Whether only the number of labels bounds what is unseen: predictions are contradicted, or foresee none."""
+        without = not total.events and self.expected < 1
+        nothing_else = total.events >= total.labelled and total.labelled - self.expected < 1
+        return without or nothing_else or (self.share is not None and self.agreement <= 0)
+
+    def _low(self, total: Total, level: float) -> float:
+        if not total.events or total.value <= 0:
+            return 0.0
+        share = min(total.value, 1.0)
+        size = self._size_at(share, total.variance, level)
+        low = intervals.wilson(share, size, level)[0]
+        return min(low, intervals.mid_p_low(share * size, size, level)) if share < 1 else low
+
+    def _high(self, total: Total, level: float) -> float:
+        if total.events >= total.labelled:
+            return 1.0
+        share = min(max(total.value, 0.0) + self.half_event, 1.0)
+        return intervals.wilson(share, self._size_at(share, total.variance, level), level)[1]
+
+    def _size_at(self, share: float, variance: float, level: float) -> float:
+        """Return the size of the simple random sample with the same variance at a share of events."""
+        nearest = min(self.half_event, 0.5)
+        inside = min(max(share, nearest), 1 - nearest)
+        size = inside * (1 - inside) / max(variance + self.unlike, constants.SMALLEST)
+        return max(size / intervals.student_widening(max(self.degrees, 1.0), level) ** 2, 1e-3)
 
 
 class LabelEffects(NamedTuple):
@@ -228,146 +296,31 @@ class LabelEffects(NamedTuple):
     expected: Array  # (n,) p
     error: Array  # (n,) f - p, corrected for the label's own influence on its p
     scale: Array  # (n,) w_t · N_t/N, by which the error counts in the round's estimate
-    degrees: int  # degrees of freedom
     assisted: bool  # whether p comes from a model, not from the labels
 
     @property
     def half_failure(self) -> tuple[float, float]:
         """h₁ and h₂: half a failure's contribution to the estimate and to the variance."""
-        place = self._or_ones(self.expected)
-        place = place / place.sum()
+        place = self.expected if self.expected @ self.effect > 0 else np.ones_like(self.expected)
+        place = place / place.sum()  # a confidence of 1 predicts none, and then failures may be anywhere
         return 0.5 * float(place @ self.effect), 0.5 * float(place @ self.effect**2)
 
     @property
     def agreement(self) -> float:
-        """c, how well the number of failures among the labels agrees with the predicted one, from 0 to 1."""
-        apart = float(self.error.sum()) ** 2 / max(float(self.expected @ (1 - self.expected)), constants.SMALLEST)
-        return max(1 - apart / constants.AGREEMENT_LIMIT, 0.0)
+        """c, and 0 where the labels themselves are the prediction."""
+        spread = float(self.expected @ (1 - self.expected))
+        return float(agreement(float(self.error.sum()), spread)) if self.assisted else 0.0
 
     @property
     def predicted_variance(self) -> float:
-        """v̂, the variance that the predictions imply."""
+        """V, the variance that the predictions imply."""
         return float(self.effect**2 @ (self.expected * (1 - self.expected)))
 
-    def size_at(self, centre: float, variance: float) -> float:
-        """Return s, the size of the equivalent simple random sample, at a share of failures ``centre``."""
-        failure, square = self.half_failure
-        right = self._or_ones(1 - self.expected)
-        success = 0.5 * float(right @ self.effect) / float(right.sum())  # half a success moves the estimate by that
-        prior = constants.PRIOR_TERMS_OF_MODEL if self.assisted else constants.PRIOR_TERMS
-        weight = measured_weight((self.effect * self.error) ** 2, prior)
-
-        def spread(share: float) -> float:
-            inside = min(max(share, min(failure, 0.5)), 1 - min(success, 0.5))
-            return inside * (1 - inside)
-
-        predicted = spread(max(centre, float(self.effect @ self.expected)))
-        measured = weight * (variance + square) / spread(centre)
-        return 1 / max(measured + (1 - weight) * (self.predicted_variance + square) / predicted, constants.SMALLEST)
-
-    def _or_ones(self, values: Array) -> Array:
-        """Return ``values`` (n,), or ones if they are 0 for all labels that move the estimate (a confidence of 1)."""
-        return values if values @ self.effect > 0 else np.ones_like(values)
-
-
-def measured_weight(terms: Array, prior: int = constants.PRIOR_TERMS) -> float:
-    """Return m/(m + k): the weight of a variance measured as the sum of ``terms`` (n,), against k ``prior`` terms."""
-    num = intervals.effective_number(terms)
-    return num / (num + prior)
-
-
-@dataclass(frozen=True, eq=False)
-class AdjustedWilson(Law):
-    """Failures of the pool, each label with a predicted failure."""
-
-    labels: LabelEffects
-    by_predictions: float | None = None  # θ_p; None: not known
-    trust: float = 1.0  # λ
-    name: str = "adjusted Wilson"
-
-    def ends(self, total: Total, level: float) -> intervals.Interval:
-        return self._low(total, level), self._high(total, level)
-
-    def stated(self, total: Total, by_median: bool) -> float:
-        if self.by_predictions is None:
-            return total.value
-        apart, variance = total.value - self.by_predictions, total.error**2
-        moved = (
-            self.trust
-            * constants.MOST_MOVED
-            * self.labels.agreement
-            * min(1.0, variance / max(apart**2, constants.SMALLEST))
-        )
-        return total.value - moved * apart
-
-    def _size_at(self, centre: float, variance: float, level: float) -> float:
-        return self.labels.size_at(centre, variance) / intervals.student_widening(self.labels.degrees, level) ** 2
-
-    def _low(self, total: Total, level: float) -> float:
-        share = total.value
-        if not total.events or share <= 0:
-            return 0.0
-        size = self._size_at(share, total.variance, level)
-        low = intervals.wilson(min(share, 1.0), size, level)[0]
-        return min(low, intervals.mid_p_low(share * size, size, level)) if share < 1 else low
-
-    def _high(self, total: Total, level: float) -> float:
-        if total.events >= total.labelled:
-            return 1.0
-        centre = max(total.value, 0.0) + self.labels.half_failure[0]
-        high = intervals.wilson(min(centre, 1.0), self._size_at(centre, total.variance, level), level)[1]
-        if not total.events and self.labels.assisted and self.labels.expected.sum() < 1:
-            high = max(high, intervals.zero_failure_bound(len(self.labels.effect), level))
-        return high
-
-
-# -- a part of the pool, predicted for every example -----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class DomainWilson(Law):
-    """Any variable in a part of the pool, with predictions for every example."""
-
-    half_event: float  # what half an event adds to the value
-    expected: float  # events predicted among the labels
-    unseen: float = 0.0  # S: predicted among the other examples
-    met_near: float = 0.0  # O and E: events, and events predicted, among the labels by how far they stand for others
-    expected_near: float = 0.0
-    unlike: float = 0.0  # what half an event adds to the variance, where events differ in size
-    name: str = "two totals"
-
-    def as_predicted(self, total: Total) -> "PredictedTotal":
-        """Return the same mean, if the predictions hold for the examples without a label."""
-        return PredictedTotal(total.size, total.num, total.events, self.met_near, self.expected_near, self.unseen)
-
-    def stated(self, total: Total, by_median: bool) -> float:
-        predicted, variance = self.as_predicted(total), total.error**2
-        apart = (predicted.median if by_median else predicted.value) - total.value
-        return total.value + variance / max(variance + predicted.error**2, apart**2, constants.SMALLEST) * apart
-
-    def ends(self, total: Total, level: float) -> intervals.Interval:
-        return self._low(total, level), self._high(total, level)
-
-    def _low(self, total: Total, level: float) -> float:
-        if not total.events or total.value <= 0:
-            return 0.0
-        share = min(total.value, 1.0)
-        size = self._size_at(share, total.variance)
-        low = intervals.wilson(share, size, level)[0]
-        return min(low, intervals.mid_p_low(share * size, size, level)) if share < 1 else low
-
-    def _high(self, total: Total, level: float) -> float:
-        share = min(max(total.value, 0.0) + self.half_event, 1.0)
-        high = intervals.wilson(share, self._size_at(share, total.variance), level)[1]
-        if not total.events and self.expected < 1:
-            high = max(high, intervals.zero_failure_bound(total.num, level))
-        return high
-
-    def _size_at(self, share: float, variance: float) -> float:
-        """Return the size of the simple random sample with the same variance at a share of events."""
-        nearest = min(self.half_event, 0.5)
-        inside = min(max(share, nearest), 1 - nearest)
-        return max(inside * (1 - inside) / max(variance + self.unlike, constants.SMALLEST), 1e-3)
+    def law(self, share: float) -> AdjustedWilson:
+        """Return the law of the share of failures, which by the labels alone is ``share``."""
+        degrees = len(self.effect) + constants.PRIOR_LABELS * self.agreement - 1
+        stated = share if self.assisted else None
+        return AdjustedWilson(self.half_failure[0], float(self.expected.sum()), self.agreement, degrees, share=stated)
 
 
 class PredictedTotal(NamedTuple):

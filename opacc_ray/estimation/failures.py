@@ -30,9 +30,9 @@ round was drawn by, which are poor in the first ones. Round t then estimates, fo
 
     θ̂ = Σ_t w_t z_t        w_t ∝ 1/V_t,   V_t = N⁻² Σ_free p(1 - p)(1/π - 1)
 
-with the sums over the examples that were free, not labelled yet, when the round was drawn: the generalised regression
-estimator with a logistic model (R. Lehtonen, A. Veijanen, "Logistic generalized regression estimators", Survey
-Methodology 24, 1998).
+with the sums over the examples that were free, not labelled yet, when the round was drawn, here or in any part of the
+pool (:mod:`opacc_ray.estimation.totals`): the generalised regression estimator with a logistic model (R. Lehtonen, A.
+Veijanen, "Logistic generalized regression estimators", Survey Methodology 24, 1998).
 
 What is exact: if p were fixed before the labels, z_t would be unbiased for any p, and so would θ̂ with fixed weights.
 They are not fixed: each label contributes to its own prediction; labels of later rounds, whose draw depends on those of
@@ -103,7 +103,7 @@ from opacc_ray.designs.simple_random import Purposive, SimpleRandom, Stratified
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimation import distribution, intervals
 from opacc_ray.estimation.constants import FEW_PREDICTED, MID_P, SMALLEST, TRUSTED, UNTRUSTED
-from opacc_ray.estimation.sample import Round, Rounds, Sample
+from opacc_ray.estimation.sample import Rounds, Sample
 from opacc_ray.parts.view import View
 from opacc_ray.pool import SOFTMAX_ROUNDING
 from opacc_ray.samplers import neyman, parse_parameters
@@ -160,61 +160,52 @@ def accuracy_of(failures: PoolFailures, sample: Sample, level: float) -> interva
 def failures_by_design(sample: Sample) -> PoolFailures:
     """Return the share of failures by the designs, and by what each round itself predicted."""
     share, variance, rows = 0.0, 0.0, list[tuple[Array, Array, Array]]()
-    parts, failure, size = sample.rounds.parts, sample.failure, sample.rounds.pool_size
-    for part in parts:
+    rounds, failure = sample.rounds, sample.failure
+    for part in rounds.parts:
         design, of_round = part.design, failure[part.places]
-        share += part.weight * float(failure[part.before].sum()) / size
+        share += part.weight * float(failure[part.before].sum()) / rounds.pool_size
         share += part.scale * design.failure_share(of_round)
         variance += part.scale**2 * design.failure_variance(of_round)
         if design.prediction is not None:
             effect, expected = design.effects, design.prediction.labelled
         else:  # labels have equal effects, and p is their share of failures
             n = len(of_round)
-            left = max(1 - n / size, 0) if design.is_distinct else 1.0
+            left = max(1 - n / rounds.pool_size, 0) if design.is_distinct else 1.0
             effect = np.full(n, math.sqrt(left) / n)
             expected = np.full(n, (float(of_round.sum()) + 0.5) / (n + 1))
-        rows.append((effect, expected, of_round - expected))
-    assisted = any(part.design.prediction is not None for part in parts)
-    return _pool_failures(sample, share, variance, _labels(parts, [part.scale for part in parts], rows, assisted))
-
-
-def _labels(
-    parts: Sequence[Round], scales: Sequence[float], rows: Sequence[tuple[Array, Array, Array]], assisted: bool
-) -> distribution.LabelEffects:
-    effect, expected, error = zip(*rows, strict=True)
-    num = [len(row) for row in effect]
-    return distribution.LabelEffects(
-        effect=np.concatenate([scale * row for scale, row in zip(scales, effect, strict=True)]),
-        expected=np.concatenate(expected),
-        error=np.concatenate(error),
-        scale=np.repeat(scales, num),
-        degrees=max(sum(num) - len(parts), 1),
-        assisted=assisted,
-    )
-
-
-def _pool_failures(
-    sample: Sample,
-    share: float,
-    variance: float,
-    labels: distribution.LabelEffects,
-    by_predictions: float | None = None,
-    trust: float = 1.0,
-) -> PoolFailures:
-    rounds = sample.rounds
-    events, parts = float(sample.failure[rounds.first].sum()), rounds.parts
+        rows.append((part.scale * effect, expected, of_round - expected))
+    effect, expected, error = (np.concatenate(column) for column in zip(*rows, strict=True))
+    scale = np.repeat([part.scale for part in rounds.parts], [len(row[0]) for row in rows])
+    assisted = any(part.design.prediction is not None for part in rounds.parts)
+    labels, events = distribution.LabelEffects(effect, expected, error, scale, assisted), failure[rounds.first].sum()
     if rounds.is_census:
-        share, variance = events / rounds.pool_size, 0.0
-    law: distribution.Law = distribution.AdjustedWilson(labels, by_predictions, trust)
+        share, variance = float(events) / rounds.pool_size, 0.0
+    variance = distribution.shrunk_variance(variance, labels.predicted_variance, len(effect), labels.agreement)
+    by_labels = float(rounds.mean(failure)) / max(float(rounds.weights.sum()), SMALLEST)
+    total = distribution.Total(
+        share, float(variance), rounds.pool_size, sample.size, float(events), labels.law(by_labels)
+    )
+    return pool_failures(sample, total, labels, is_fitted=False)
+
+
+def pool_failures(
+    sample: Sample, total: distribution.Total, labels: distribution.LabelEffects, *, is_fitted: bool
+) -> PoolFailures:
+    """Return the total of failures over the pool with what is to be said of it; its law is that of predictions."""
+    rounds, parts = sample.rounds, sample.rounds.parts
     if not sample.is_binary:
-        law = distribution.Weighted(float(labels.effect @ labels.effect) / max(float(labels.effect.sum()), SMALLEST))
-    if by_predictions is None:
-        law = _law_of_sample(parts[0].design, sample, law) if len(parts) == 1 else _law_of_rounds(sample, law)
+        largest = float(labels.effect @ labels.effect) / max(float(labels.effect.sum()), SMALLEST)
+        total = replace(total, law=distribution.Weighted(largest))
+    if not is_fitted:
+        law = (
+            _law_of_sample(parts[0].design, sample, total.law) if len(parts) == 1 else _law_of_rounds(sample, total.law)
+        )
+        total = replace(total, law=law)
     reasons = [part.design.reason for part in parts]
-    late = rounds.late if len(rounds.selections) > 1 and by_predictions is None else None
+    late = rounds.late if len(rounds.selections) > 1 and not is_fitted else None
     few = sample.is_binary and labels.assisted and labels.expected.sum() < FEW_PREDICTED
     return PoolFailures(
-        total=distribution.Total(share, variance, rounds.pool_size, sample.size, events, law),
+        total=total,
         labels=labels,
         is_binary=sample.is_binary,
         design_based=not any(reasons) and late is None,
@@ -274,10 +265,8 @@ def _strata(sample: Sample) -> intervals.Strata:
 
 
 class FittedRound(NamedTuple):
-    """What is predicted for one round: for the examples that it was drawn from, and for its labels."""
+    """What is predicted for the labels of one round."""
 
-    predicted: float  # Σp of the former
-    spread: float  # Σp(1 - p)(1/π - 1)
     labelled: Array  # (n_t,) p
     leverage: Array  # (n_t,) h, in [0, 1)
 
@@ -321,20 +310,8 @@ class Fit:
             np.divide(1, odds, out=odds)
             odds -= 1
             np.maximum(odds, 0, out=odds)
-            spread = 1 - p
-            spread *= p
-            spread *= odds
-            sums = float(p.sum()), float(spread.sum())
-            del spread
             labelled = p[selection.index - np.searchsorted(before, selection.index)]
-            yield FittedRound(*sums, labelled, self.trust * self.leverage[part.places]), Free(before, p, odds)
-
-    @property
-    def by_predictions(self) -> float:
-        """The share of failures that predictions and labels alone state."""
-        first, failure = self.sample.rounds.first, self.sample.failure
-        index = self.sample.rounds.index[first]
-        return float(self.failure.sum() + (failure[first] - self.failure[index]).sum()) / len(self.failure)
+            yield FittedRound(labelled, self.trust * self.leverage[part.places]), Free(before, p, odds)
 
 
 def uses_regression(selections: Sequence[Selection]) -> bool:
@@ -363,29 +340,6 @@ def recorded(selection: Selection) -> InclusionProbability:
 def trusted_share(num: int) -> float:
     """Return λ of ``num`` labels: how far predictions that are fitted to them are trusted."""
     return min(max((num - UNTRUSTED) / (TRUSTED - UNTRUSTED), 0.0), 1.0)
-
-
-def failures_by_fit(fit: Fit, fitted: Sequence[FittedRound]) -> PoolFailures:
-    """Return the share of failures by the rounds of a fit."""
-    sample, trust = fit.sample, fit.trust
-    rounds, failure, size = sample.rounds, sample.failure, sample.rounds.pool_size
-    weight = trust * weights_by_variance([own.spread / size**2 for own in fitted]) + (1 - trust) * rounds.weight
-    share, variance, rows, scales = 0.0, 0.0, list[tuple[Array, Array, Array]](), (weight * rounds.left).tolist()
-    for part, w, scale, own in zip(rounds.parts, weight.tolist(), scales, fitted, strict=True):
-        error = failure[part.places] - own.labelled
-        share += w * (float(failure[part.before].sum()) + own.predicted) / size + scale * float(part.design.mean(error))
-        error = error / np.sqrt(1 - own.leverage)
-        variance += scale**2 * float(part.design.variance(error))
-        rows.append((part.design.effects, own.labelled, error))
-    labels = _labels(rounds.parts, scales, rows, assisted=True)
-    return _pool_failures(sample, share, variance, labels, fit.by_predictions, trust)
-
-
-def weights_by_variance(variance: Sequence[float]) -> Array:
-    """Return w (rounds,) in proportion to 1/V; a round with V = 0, which was not random, has all of it."""
-    exact = np.array(variance) <= 0
-    weight = exact if exact.any() else 1 / np.array(variance)
-    return np.asarray(weight / weight.sum())
 
 
 # -- by a prediction of every outcome -----------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def student_quantile(degrees: float, level: float) -> float:
     return float(stdtrit(degrees, 0.5 + level / 2))
 
 
-def student_widening(degrees: int, level: float) -> float:
+def student_widening(degrees: float, level: float) -> float:
     """Return Student's quantile over the normal one: the widening for few degrees of freedom."""
     return student_quantile(degrees, level) / normal_quantile(level)
 
@@ -154,16 +154,18 @@ def zero_failure_bound(num: int, level: float) -> float:
     return float(1 - ((1 - level) / 2) ** (1 / num))
 
 
-def clopper_pearson(successes: int, size: int, level: float) -> Interval:
+def clopper_pearson(successes: float, size: float, level: float) -> Interval:
     """Return the exact interval for a share, from ``size`` independent draws. Coverage is at least ``level``.
+
+    Numbers need not be whole.
 
     C. Clopper and E. Pearson, "The use of confidence or fiducial limits", Biometrika 26 (1934).
     """
     from scipy.special import betaincinv
 
-    tail, failures = (1 - level) / 2, size - successes
-    low = float(betaincinv(successes, failures + 1, tail)) if successes else 0.0
-    return low, float(betaincinv(successes + 1, failures, 1 - tail)) if failures else 1.0
+    tail, failures = (1 - level) / 2, max(size - successes, 0.0)
+    low = float(betaincinv(successes, failures + 1, tail)) if successes > 0 else 0.0
+    return low, float(betaincinv(successes + 1, failures, 1 - tail)) if failures > 0 else 1.0
 
 
 def hypergeometric(successes: int, size: int, pool: int, level: float) -> Interval:

@@ -85,8 +85,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimation import intervals
-from opacc_ray.estimation.constants import DRAWS
-from opacc_ray.estimation.distribution import measured_weight
+from opacc_ray.estimation.constants import DRAWS, PRIOR_LABELS
+from opacc_ray.estimation.distribution import shrunk_variance
 from opacc_ray.estimation.estimate import KnownPool, measure_failures, numbers_of
 from opacc_ray.estimation.failures import PoolFailures, failures_by_design, uses_regression
 from opacc_ray.estimation.sample import Rounds, Sample, check_level, join
@@ -271,13 +271,10 @@ def _predicted_difference(
 ) -> intervals.Estimate:
     first, second = (own.labels for own in failures)
     value = estimates[0].value - estimates[1].value
-    apart, is_binary = first.effect * first.error - second.effect * second.error, failures[0].is_binary
-    shrunk = measured_weight(apart**2) if is_binary else 1.0
-    foreseen = ((1 - shrunk) * own.predicted_variance + own.half_failure[1] for own in (first, second))
-    variance = shrunk * measured + sum(foreseen)
-    half_width = (
-        intervals.student_widening(first.degrees, level) * intervals.normal_quantile(level) * math.sqrt(variance)
-    )
+    confirmed, num = min(first.agreement, second.agreement) if failures[0].is_binary else 0.0, len(first.effect)
+    foreseen = first.predicted_variance + second.predicted_variance
+    variance = shrunk_variance(measured, foreseen, num, confirmed) + first.half_failure[1] + second.half_failure[1]
+    half_width = intervals.student_quantile(num + PRIOR_LABELS * confirmed - 1, level) * math.sqrt(variance)
     if failures[0].total.labelled >= failures[0].total.size:
         half_width = measured = 0.0
     low, high = max(value - half_width, -1.0), min(value + half_width, 1.0)

@@ -17,13 +17,14 @@ mean m and the mean square s of v among the failures of a predicted class,
 
     v̂ = p·m        Var(v) = p·s - p²·m²
 
-so the sums of p, p(1/π - 1) and p²(1/π - 1) over groups give every total (:class:`GroupSums`). The variance is
+so the sums of p, p(1/π - 1) and p²(1/π - 1) over groups give every total (:class:`GroupSums`). The accuracy is the
+total of failures over the whole pool. The variance that the predictions imply, and the measured one, are
 
-    max( (m·M + k·V)/(m + k), V/2 ),   k = 20,   V = Σ w_t² V_t,   M = Σ w_t² Σ_batch (v - v̂)²(1 - π)/π²/(1 - h)/N_D²
+    V = Σ w_t² V_t        M = Σ w_t² Σ_batch (v - v̂)²(1 - π)/π²/(1 - h)/N_D²
 
-Where events differ in size by a coefficient of the example, as in AUC, few large ones decide M. There the variance is
-also at least that with m = 2(Σ v̂a²)²/Σ v̂a⁴, with a the effect of a label. The law of these totals is
-:class:`opacc_ray.estimation.distribution.DomainWilson`.
+The law of these totals, :class:`opacc_ray.estimation.distribution.AdjustedWilson`, says how they are weighed. Where
+events differ in size by a coefficient of the example, as in AUC, few large ones decide M. There the variance is also at
+least that with m = 2(Σ v̂a²)²/Σ v̂a⁴, with a the effect of a label.
 
 **By the design alone** (:class:`DesignEvidence`) the mean over D is a ratio of two estimated means (C.-E. Särndal, B.
 Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 5.6), with d the membership,
@@ -53,9 +54,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimation.constants import LEAST_SHARE, PRIOR_LABELS, SMALLEST
-from opacc_ray.estimation.distribution import DomainWilson, Law, Total, Weighted
-from opacc_ray.estimation.failures import Fit, FittedRound, PoolFailures, failures_by_design, failures_by_fit, recorded
+from opacc_ray.estimation.constants import FIT_LIMIT, PRIOR_LABELS, SMALLEST
+from opacc_ray.estimation.distribution import (
+    AdjustedWilson,
+    LabelEffects,
+    Law,
+    Total,
+    Weighted,
+    agreement,
+    shrunk_variance,
+)
+from opacc_ray.estimation.failures import (
+    Fit,
+    FittedRound,
+    PoolFailures,
+    failures_by_design,
+    pool_failures,
+    recorded,
+)
 from opacc_ray.estimation.intervals import Moments
 from opacc_ray.estimation.sample import Rounds, Sample
 
@@ -72,6 +88,10 @@ class GroupSums(NamedTuple):
     predicted: Array  # (G,) Σ_free p
     odds: Array  # (G,) Σ_free p(1/π - 1)
     square: Array  # (G,) Σ_free p²(1/π - 1)
+
+    def variance(self, variable: "Variable") -> Array:
+        """Return Σ_free Var(v)(1/π - 1) of each group, (G,)."""
+        return np.asarray(self.odds * variable.square - self.square * variable.mean**2)
 
 
 class Groups(NamedTuple):
@@ -108,6 +128,9 @@ class Groups(NamedTuple):
 
         ``labelled`` is sorted; the k others keep their order.
         """
+        if self.num == 1 and self.coefficient is None:
+            weighted = p * odds
+            return GroupSums(*(np.array([total]) for total in (p.sum(), weighted.sum(), weighted @ p)))
         sums = np.zeros((3, self.num))
         for start in range(0, len(self.predicted), _BLOCK):
             stop = min(start + _BLOCK, len(self.predicted))
@@ -169,13 +192,14 @@ def measure(
     """Return the failures of the pool, and what the labels say of each partition of it, in one pass over the rounds."""
     if fit is None:
         return failures_by_design(sample), [DesignEvidence(sample.rounds, groups) for groups in partitions]
-    fitted, sums = list[FittedRound](), [list[GroupSums]() for _ in partitions]
+    groups = list(partitions) or [Groups(np.zeros(fit.view.size, np.uint8), 1)]
+    fitted, sums = list[FittedRound](), [list[GroupSums]() for _ in groups]
     for part, free in fit.rounds():
         fitted.append(part)
-        for groups, into in zip(partitions, sums, strict=True):
-            into.append(groups.sums(*free))
-    evidence = [FittedEvidence(fit, groups, fitted, into) for groups, into in zip(partitions, sums, strict=True)]
-    return failures_by_fit(fit, fitted), evidence
+        for own, into in zip(groups, sums, strict=True):
+            into.append(own.sums(*free))
+    evidence = [FittedEvidence(fit, own, fitted, into) for own, into in zip(groups, sums, strict=True)]
+    return evidence[0].failures_of_pool(), evidence[: len(partitions)]
 
 
 class FittedEvidence(Evidence):
@@ -185,11 +209,23 @@ class FittedEvidence(Evidence):
 
     def __init__(self, fit: Fit, groups: Groups, fitted: Sequence[FittedRound], sums: Sequence[GroupSums]) -> None:
         super().__init__(groups, fit.sample.rounds.index)
-        self.rounds, self.fitted, self.sums, self.trust = fit.sample.rounds, fitted, sums, fit.trust
+        self.fit, self.rounds, self.sums = fit, fit.sample.rounds, sums
+        self.round = np.repeat(np.arange(len(fitted)), [len(own.labelled) for own in fitted])  # (n,)
+        self.labelled = np.concatenate([own.labelled for own in fitted])  # (n,) p
+        self.leverage = np.concatenate([own.leverage for own in fitted])  # (n,) h
+        self.probability = np.concatenate([recorded(own).probability for own in self.rounds.selections])  # (n,) π
+        self.error = (fit.sample.failure - self.labelled) / np.sqrt(1 - self.leverage)  # (n,) of failures
+        self.agreement = agreement(self.error.sum(), self.labelled @ (1 - self.labelled), FIT_LIMIT)
 
     def variance(self, variable: Variable, domain: Codes, num: int) -> Array:
         """Return the variance of the mean of any variable over each domain."""
         return np.array([total.variance for total in self.totals(variable, domain, num)])
+
+    def weights(self, foreseen: Array) -> Array:
+        """Return w from V_t of each domain, both (rounds, num)."""
+        weight = 1 / np.maximum(foreseen, SMALLEST)
+        weight /= weight.sum(axis=0)
+        return np.asarray(self.fit.trust * weight + (1 - self.fit.trust) * self.rounds.weight[:, None])
 
     def totals(self, variable: Variable, domain: Codes, num: int) -> list[Total]:
         """Return the mean of a variable over each domain."""
@@ -197,66 +233,84 @@ class FittedEvidence(Evidence):
         def over(values: Array) -> Array:  # sums over the groups of each domain
             return added(domain, values, num)
 
-        sizes = over(self.sizes)
-        divisor = np.maximum(sizes, 1)
-        group, factor = self.groups.code(self.index), self.groups.factor(self.index)
-        where, mean = domain[group], variable.mean[group]
-        spread = [over(own.odds * variable.square - own.square * variable.mean**2) for own in self.sums]
-        foreseen = np.maximum(np.stack(spread) / divisor**2, SMALLEST)
-        weight = 1 / foreseen
-        weight = self.trust * weight / weight.sum(axis=0) + (1 - self.trust) * self.rounds.weight[:, None]
-        value, measured, first, second, met, expected = (np.zeros(num) for _ in range(6))
-        signed = np.zeros((2, 3, num))  # Σ v̂|effect|^k of effects below and above 0, k = 1, 2, 4
-        rows = zip(weight, self.rounds.selections, self.rounds.parts, self.fitted, self.sums, strict=True)
-        for w, selection, part, prediction, sums in rows:
+        size = over(self.sizes)
+        divisor, where = np.maximum(size, 1), domain[self.groups.code(self.index)]
+        foreseen = np.stack([over(own.variance(variable)) for own in self.sums]) / divisor**2  # (rounds, num)
+        weight = self.weights(foreseen)
+        known, free = np.zeros(num), np.zeros(num)
+        factor = self.groups.factor(self.index)
+        for w, part, own in zip(weight, self.rounds.parts, self.sums, strict=True):
             before = part.before[where[part.before] >= 0]
-            here = where[part.places] >= 0
-            places = np.arange(part.places.start, part.places.stop)[here]
-            at, p, h = where[places], prediction.labelled[here], prediction.leverage[here]
-            pi = recorded(selection).probability[here]
-            scale, left = factor[places] * (w / divisor)[at], np.maximum(1 - pi, 0)
-            forecast = p * mean[places]
-            known = added(where[before], factor[before] * variable.values[before], num)
-            error = scale * (variable.values[places] - forecast) / pi
-            value += w * (known + over(sums.predicted * variable.mean)) / divisor + added(at, error, num)
-            measured += added(at, error**2 * left / (1 - h), num)
-            effect = scale * np.sqrt(left) / pi
-            first += added(at, forecast * effect, num)
-            second += added(at, forecast * effect**2, num)
-            signed += [[added(at, forecast * np.maximum(s * effect, 0) ** k, num) for k in (1, 2, 4)] for s in (-1, 1)]
-            met += added(at, variable.values[places] * effect, num)
-            expected += added(at, forecast, num)
+            values = factor[before] * variable.values[before]
+            known += w / divisor * (added(where[before], values, num) + over(own.predicted * variable.mean))
+            free += w * (1 - added(where[before], np.ones(len(before)), num) / divisor)
         labelled, events = _counted(self.rounds, where, variable.values, num)
-        by_forecast = (weight**2 * foreseen).sum(axis=0)
-        shrunk = (labelled * measured + PRIOR_LABELS * by_forecast) / (labelled + PRIOR_LABELS)
-        variance = np.maximum(shrunk, LEAST_SHARE * by_forecast)
+        here = np.flatnonzero(where >= 0)
+        group, at, p, pi = self.groups.code(self.index[here]), where[here], self.labelled[here], self.probability[here]
+        values, forecast = variable.values[here], p * variable.mean[group]
+        scale = factor[here] * (weight / divisor)[self.round[here], at] / pi
+        effect = scale * np.sqrt(np.maximum(1 - pi, 0))
+        error = (values - forecast) / np.sqrt(1 - self.leverage[here])
+
+        def summed(own: Array) -> Array:  # sums over the labels of each domain
+            return added(at, own, num)
+
+        confirmed = self.agreement * agreement(summed(error), summed(p * variable.square[group] - forecast**2))
+        measured, by_forecast = summed((effect * error) ** 2), (weight**2 * foreseen).sum(axis=0)
+        variance = shrunk_variance(measured, by_forecast, labelled, confirmed)
         if np.ptp(factor) > 0:  # measured from few events, for they differ in size
-            few = 2 * signed[:, 1].sum(axis=0) ** 2 / np.maximum(signed[:, 2].sum(axis=0), SMALLEST)
-            variance = np.maximum(variance, (few * measured + PRIOR_LABELS * by_forecast) / (few + PRIOR_LABELS))
-        last = np.arange(len(where))[part.places][where[part.places] >= 0]  # of the last round
-        drawn = factor[last] * prediction.labelled[where[part.places] >= 0] * mean[last]
-        left = over(self.sums[-1].predicted * variable.mean) - added(where[last], drawn, num)
-        below, above = (0.5 * two / np.maximum(one, SMALLEST) for one, two, _ in signed)
-        laws = domain_laws(first, second, met, expected, np.maximum(left, 0), variable.differs)
-        return totals_of((value, variance, sizes, labelled, events), laws, below, above)
+            few = 2 * summed(forecast * effect**2) ** 2 / np.maximum(summed(forecast * effect**4), SMALLEST)
+            variance = np.maximum(variance, shrunk_variance(measured, by_forecast, few, confirmed))
+        correction, represented = summed(scale * (values - forecast)), summed(scale)
+        others = over(self.sums[-1].predicted * variable.mean)
+        last = self.round[here] == len(self.sums) - 1
+        unseen = np.maximum(others - added(at[last], (factor[here] * forecast)[last], num), 0)
+        laws = adjusted_laws(
+            {
+                "first": summed(forecast * effect),
+                "second": summed(forecast * effect**2),
+                "met": summed(values * effect),
+                "expected": summed(forecast),
+                "unseen": unseen,
+                "agreement": confirmed,
+                "degrees": labelled + PRIOR_LABELS * confirmed - 1,
+                "share": summed(scale * values) / np.maximum(represented, SMALLEST),
+                "trust": np.full(num, self.fit.trust),
+                "by_predictions": (events + unseen) / divisor,
+                "by_labels": known + free * correction / np.maximum(represented, SMALLEST),
+            },
+            variable.differs,
+        )
+        signs = (forecast * np.maximum(sign * effect, 0) for sign in (-1, 1))
+        halves = [0.5 * summed(own * np.abs(effect)) / np.maximum(summed(own), SMALLEST) for own in signs]
+        return totals_of((known + correction, variance, size, labelled, events), laws, *halves)
+
+    def failures_of_pool(self) -> PoolFailures:
+        """Return the share of failures over the pool."""
+        sample, everything = self.fit.sample, np.zeros(self.groups.num, dtype=np.int64)
+        ones = np.ones(self.groups.num)
+        failure = Variable(sample.failure, ones, ones)
+        [total] = self.totals(failure, everything, 1)
+        foreseen = np.array([[own.variance(failure).sum()] for own in self.sums])
+        scale = (self.weights(foreseen)[:, 0] * self.rounds.left)[self.round]
+        effects = np.concatenate([part.design.effects for part in self.rounds.parts])
+        labels = LabelEffects(scale * effects, self.labelled, self.error, scale, assisted=True)
+        return pool_failures(sample, total, labels, is_fitted=True)
 
 
-def domain_laws(
-    first: Array, second: Array, met: Array, expected: Array, unseen: Array, differs: bool
-) -> list[DomainWilson]:
-    """Return the law of each domain.
+def adjusted_laws(columns: dict[str, Array], differs: bool) -> list[AdjustedWilson]:
+    """Return the law of each domain, from its fields and these, (num,) each.
 
-    Parameters
-    ----------
     first, second : Σ v̂a and Σ v̂a² over its labels, a the effect of a label
     met : Σ va
-    expected : Σ v̂ of the labels
-    unseen : S, Σ v̂ of the other examples
-    differs : whether events differ in size
     """
-    half, ratio = 0.5 / np.maximum(expected, SMALLEST), first / np.maximum(second, SMALLEST)
-    columns = half * first, expected, unseen, ratio * met, ratio * first, half * second * differs
-    return [DomainWilson(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    first, second, met = (columns.pop(name) for name in ("first", "second", "met"))
+    half, ratio = 0.5 / np.maximum(columns["expected"], SMALLEST), first / np.maximum(second, SMALLEST)
+    columns |= {"half_event": half * first, "met_near": ratio * met, "expected_near": ratio * first}
+    if differs:
+        columns |= {"unlike": half * second}
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [AdjustedWilson(**dict(zip(columns, row, strict=True))) for row in rows]
 
 
 def weighted_laws(largest: Array, value: Array, variance: Array) -> list[Weighted]:
@@ -373,7 +427,10 @@ class ForeseenEvidence(Evidence):
         size = np.maximum(sizes, 1)
         expected, first, second = over(self.expected * mean), over(self.effect * mean), over(self.odds * mean)
         first, second = first / size, second / size**2
-        laws = domain_laws(first, second, first, expected, over(self.unseen * mean), variable.differs)
+        laws = adjusted_laws(
+            {"first": first, "second": second, "met": first, "expected": expected, "unseen": over(self.unseen * mean)},
+            variable.differs,
+        )
         value, variance = over(self.predicted * mean) / size, self.variance(variable, domain, num)
         labelled, events = np.rint(over(self.labelled)), np.where(expected < 1, 0.0, expected)
         return totals_of((value, variance, sizes, labelled, events), laws)

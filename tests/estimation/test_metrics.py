@@ -12,7 +12,7 @@ from given_selections import selection_of
 import opacc_ray as opacc
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimation.distribution import DomainWilson, Total
+from opacc_ray.estimation.distribution import AdjustedWilson, Total
 from opacc_ray.metrics.metric import CLASS_METRICS
 
 TRUTH = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2])
@@ -171,7 +171,7 @@ class TestSlices:
 
 
 def test_what_is_labelled_wholly_is_known() -> None:
-    assert Total(0.1, 0.0, 10.0, 10.0, 1.0, DomainWilson(0.0, 1.0)).stated() == 0.1
+    assert Total(0.1, 0.0, 10.0, 10.0, 1.0, AdjustedWilson(0.0, 1.0)).stated() == 0.1
 
 
 def test_the_precision_of_a_class_without_predictions_is_unknown_until_labels_tell() -> None:
