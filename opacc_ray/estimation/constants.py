@@ -6,6 +6,9 @@ Those of the failure model and of the draw are in ``samplers/neyman``; ``docs/de
 PRIOR_LABELS = 20
 """k of a variance: labels that the predicted variance counts for, where the labels agree with the predictions."""
 
+LEAST_SHARE = 0.5
+"""Least variance, in multiples of the predicted one: a prediction may widen an interval without being confirmed."""
+
 AGREEMENT_LIMIT, FIT_LIMIT = 4.0, 0.5
 """Squared distance of the events among labels from their predicted number, in variances, at which the agreement is 0:
 in a part of the pool, and over all labels, which the fit brings near to it."""

@@ -15,7 +15,7 @@ the same variance. The residuals v - v̂ are mostly small, and few large ones de
 that misses these has a good estimate and a small variance. So M is shrunk towards the variance V that the predictions
 imply (:mod:`opacc_ray.estimation.totals`), as far as the labels of this part confirm them:
 
-    W = (m·M + k·V)/(m + k)        k = 20·c        c = max(0, 1 - z²/4) · max(0, 1 - z₀²/½)
+    W = max( (m·M + k·V)/(m + k), V/2 )      k = 20·c      c = max(0, 1 - z²/4) · max(0, 1 - z₀²/½)
     s = x(1 - x)/W                 m + k - 1 degrees of freedom
     z = Σ(v - v̂)/√ΣVar(v̂) over the m labels of the part, z₀ that of failures over all labels
 
@@ -210,18 +210,20 @@ class _Mirrored(Law):
 # -- any variable in a part of the pool, predicted for every example ------------------------------------------------
 
 
-def agreement(error: Any, spread: Any, limit: float = constants.AGREEMENT_LIMIT) -> Any:
+def agreement(error: Any, spread: Any, limit: float | None = None) -> Any:
     """Return c, how well labels agree with their predictions, from 0 to 1.
 
     ``error`` is Σ(v - v̂) over the labels of a part, and ``spread`` its variance if the predictions are right.
     """
-    return np.maximum(1 - error**2 / np.maximum(spread, constants.SMALLEST) / limit, 0.0)
+    most = constants.AGREEMENT_LIMIT if limit is None else limit
+    return np.maximum(1 - error**2 / np.maximum(spread, constants.SMALLEST) / most, 0.0)
 
 
 def shrunk_variance(measured: Any, foreseen: Any, num: Any, confirmed: Any) -> Any:
     """Return W of parts with ``num`` labels, m, whose predictions their labels have ``confirmed``, c."""
     prior = constants.PRIOR_LABELS * confirmed
-    return (num * measured + prior * foreseen) / np.maximum(num + prior, constants.SMALLEST)
+    mean = (num * measured + prior * foreseen) / np.maximum(num + prior, constants.SMALLEST)
+    return np.maximum(mean, constants.LEAST_SHARE * foreseen)
 
 
 @dataclass(frozen=True)

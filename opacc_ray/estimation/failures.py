@@ -101,8 +101,8 @@ from opacc_ray.designs import Design
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.simple_random import Purposive, SimpleRandom, Stratified
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimation import distribution, intervals
-from opacc_ray.estimation.constants import FEW_PREDICTED, MID_P, SMALLEST, TRUSTED, UNTRUSTED
+from opacc_ray.estimation import constants, distribution, intervals
+from opacc_ray.estimation.constants import FEW_PREDICTED, MID_P, SMALLEST
 from opacc_ray.estimation.sample import Rounds, Sample
 from opacc_ray.parts.view import View
 from opacc_ray.pool import SOFTMAX_ROUNDING
@@ -180,7 +180,8 @@ def failures_by_design(sample: Sample) -> PoolFailures:
     labels, events = distribution.LabelEffects(effect, expected, error, scale, assisted), failure[rounds.first].sum()
     if rounds.is_census:
         share, variance = float(events) / rounds.pool_size, 0.0
-    variance = distribution.shrunk_variance(variance, labels.predicted_variance, len(effect), labels.agreement)
+    elif assisted:
+        variance = distribution.shrunk_variance(variance, labels.predicted_variance, len(effect), labels.agreement)
     by_labels = float(rounds.mean(failure)) / max(float(rounds.weights.sum()), SMALLEST)
     total = distribution.Total(
         share, float(variance), rounds.pool_size, sample.size, float(events), labels.law(by_labels)
@@ -339,7 +340,7 @@ def recorded(selection: Selection) -> InclusionProbability:
 
 def trusted_share(num: int) -> float:
     """Return λ of ``num`` labels: how far predictions that are fitted to them are trusted."""
-    return min(max((num - UNTRUSTED) / (TRUSTED - UNTRUSTED), 0.0), 1.0)
+    return min(max((num - constants.UNTRUSTED) / (constants.TRUSTED - constants.UNTRUSTED), 0.0), 1.0)
 
 
 # -- by a prediction of every outcome -----------------------------------------------------------------------------

@@ -54,7 +54,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimation.constants import FIT_LIMIT, PRIOR_LABELS, SMALLEST
+from opacc_ray.estimation import constants
+from opacc_ray.estimation.constants import SMALLEST
 from opacc_ray.estimation.distribution import (
     AdjustedWilson,
     LabelEffects,
@@ -215,7 +216,7 @@ class FittedEvidence(Evidence):
         self.leverage = np.concatenate([own.leverage for own in fitted])  # (n,) h
         self.probability = np.concatenate([recorded(own).probability for own in self.rounds.selections])  # (n,) π
         self.error = (fit.sample.failure - self.labelled) / np.sqrt(1 - self.leverage)  # (n,) of failures
-        self.agreement = agreement(self.error.sum(), self.labelled @ (1 - self.labelled), FIT_LIMIT)
+        self.agreement = agreement(self.error.sum(), self.labelled @ (1 - self.labelled), constants.FIT_LIMIT)
 
     def variance(self, variable: Variable, domain: Codes, num: int) -> Array:
         """Return the variance of the mean of any variable over each domain."""
@@ -273,7 +274,7 @@ class FittedEvidence(Evidence):
                 "expected": summed(forecast),
                 "unseen": unseen,
                 "agreement": confirmed,
-                "degrees": labelled + PRIOR_LABELS * confirmed - 1,
+                "degrees": labelled + constants.PRIOR_LABELS * confirmed - 1,
                 "share": summed(scale * values) / np.maximum(represented, SMALLEST),
                 "trust": np.full(num, self.fit.trust),
                 "by_predictions": (events + unseen) / divisor,

@@ -62,7 +62,7 @@ def test_the_formula_written_out(budgets: tuple[int, int], share: float) -> None
     error, spread = sum(r / left**0.5 for r, _, _, left in every), sum(q * (1 - q) for _, q, _, _ in every)
     agreement = max(0, 1 - error**2 / spread / 4) * max(0, 1 - error**2 / spread / 0.5)
     num = sum(budgets)
-    variance = (num * measured / 120**2 + 20 * agreement * foreseen) / (num + 20 * agreement)
+    variance = max((num * measured / 120**2 + 20 * agreement * foreseen) / (num + 20 * agreement), foreseen / 2)
     by_model = p.copy()
     by_model[labelled] = failure
     apart = by_model.mean() - known - correction

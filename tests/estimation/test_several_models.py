@@ -37,7 +37,7 @@ def test_difference_has_the_width_of_its_formula(kind: str) -> None:
     agreement = min(max(0, 1 - sum(errors[k]) ** 2 / sum(q * (1 - q) for q in p[k]) / 4) for k in range(2))
     foreseen = sum(a[i] ** 2 * p[k][i] * (1 - p[k][i]) for i in range(NUM) for k in range(2))
     half = sum(0.5 * sum(p[k][i] * a[i] ** 2 for i in range(NUM)) / sum(p[k]) for k in range(2))
-    variance = (NUM * measured + 20 * agreement * foreseen) / (NUM + 20 * agreement) + half
+    variance = max((NUM * measured + 20 * agreement * foreseen) / (NUM + 20 * agreement), foreseen / 2) + half
     width = 2 * t.ppf(0.5 + LEVEL / 2, NUM + 20 * agreement - 1) * variance**0.5
     assert (agreement > 0) == (kind == "surely")
     ends = np.array([found.difference.low, found.difference.high]) * SIZE

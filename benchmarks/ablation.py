@@ -1,0 +1,105 @@
+"""What each constant of the estimates is worth: E, cover and width of the accuracy and of classes without it.
+
+    python benchmarks/ablation.py CASES… [--budget 100] [--repetitions 100]
+
+CASES are fully labelled classifications, `.npz`, `.csv` or `.parquet` files or folders of them. Every audit is drawn
+once, by `neyman` in four rounds, and estimated with each set of constants, so rows are paired. E is the mean squared
+error over the variance of a simple random sample; of classes it is that of the accuracy by predicted class. ± is the
+standard error of the difference in E from the first row. Printed is a Markdown table.
+"""
+
+import argparse
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import markdown_table as markdown
+import numpy as np
+from audits import in_rounds, label_rounds, repeat
+from misled import classifications, labelled
+from numpy.typing import NDArray
+
+from opacc_ray.estimation import constants
+from opacc_ray.estimation.estimate import KnownPool, numbers_of
+from opacc_ray.estimation.sample import join
+from opacc_ray.extensions.study.cases import Source, find_cases
+from opacc_ray.extensions.study.study_spec import CaseSpec
+from opacc_ray.metrics.metric import Metric
+from opacc_ray.parts.view import view_of
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "predicted variance unused": {"PRIOR_LABELS": 0},
+    "no least predicted variance": {"LEAST_SHARE": 0},
+    "predicted variance counts twice": {"PRIOR_LABELS": 40},
+    "predicted variance always trusted": {"AGREEMENT_LIMIT": 1e9, "FIT_LIMIT": 1e9},
+    "agreement over all labels unused": {"FIT_LIMIT": 1e9},
+    "value not moved": {"MOST_MOVED": 0},
+    "value moved further": {"MOST_MOVED": 0.75},
+    "contradicted value kept": {"PRIOR_ALONE": 1e9},
+    "fit always trusted": {"UNTRUSTED": -1, "TRUSTED": 0},
+}
+MOST_CLASSES = 20
+COLUMNS = ("constants", "E", "±", "covers", "least", "width", "E of classes", "covers", "least", "width")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="+", metavar="CASES")
+    parser.add_argument("--budget", type=int, default=100)
+    parser.add_argument("--repetitions", type=int, default=100)
+    given = parser.parse_args()
+    sources = classifications(find_cases([CaseSpec(path=path) for path in given.cases]))
+    audited = list(repeat(partial(audit_all, sources, given.budget), range(given.repetitions)))
+    found = [np.array(case) for case in zip(*audited, strict=True)]  # of each: (repetitions, variants, 1 + classes, 3)
+    print(markdown.header(COLUMNS))
+    for place, name in enumerate(VARIANTS):
+        print(markdown.row([name, *cells(found, place)]))
+    print(f"\n{given.budget} labels, {len(sources)} cases, {given.repetitions} repetitions of each.")
+
+
+def audit_all(sources: tuple[Source, ...], budget: int, seed: int) -> list[NDArray[np.float64]]:
+    """One audit of each case, estimated with each set of constants."""
+    return [np.array(list(estimates(source, budget, seed))) for source in sources]
+
+
+def estimates(source: Source, budget: int, seed: int) -> Iterator[list[tuple[float, bool, float]]]:
+    """Squared error over the variance of a simple random sample, whether the truth is covered, and the width."""
+    pool, outcome = labelled(source)
+    view, (names, codes) = view_of(pool), np.unique(pool.prediction, return_inverse=True)
+    audit = label_rounds(view, outcome, "neyman", in_rounds(budget), seed)
+    known = KnownPool(view, codes, [f"{name:g}" for name in names])
+    for changed in VARIANTS.values():
+        with mock.patch.multiple(constants, **changed):
+            numbers = numbers_of(known, join(*audit))
+            stated = [(numbers.estimate(Metric("accuracy"), 0.95), outcome)]
+            if len(names) <= MOST_CLASSES:
+                by_class = numbers.by(Metric("accuracy"), "prediction", 0.95)
+                stated += [(own, outcome[codes == c]) for c, own in enumerate(by_class.values())]
+        yield [measured(*own, budget / len(outcome)) for own in stated]
+
+
+def measured(found: Any, outcome: NDArray[np.float64], share: float) -> tuple[float, bool, float]:
+    truth = float(outcome.mean())
+    by_random = max(truth * (1 - truth), 1e-4) * (1 - share) / (share * len(outcome))
+    held = found.low - 1e-9 <= truth <= found.high + 1e-9
+    return (found.value - truth) ** 2 / by_random, held, found.high - found.low
+
+
+def cells(found: list[NDArray[np.float64]], place: int) -> list[str]:
+    """The numbers of one row."""
+    texts = []
+    for columns in (slice(0, 1), slice(1, None)):
+        own = [case[:, :, columns] for case in found if case[:, :, columns].size]
+        error, covers, width = (np.concatenate([c[:, place, :, k].mean(axis=0) for c in own]) for k in range(3))
+        texts.append(f"{error.mean():.3f}")
+        if columns.start == 0:
+            apart = [(c[:, place, 0, 0] - c[:, 0, 0, 0]).std() / np.sqrt(len(c)) for c in own]
+            texts.append(f"{np.sqrt(np.square(apart).sum()) / len(apart):.3f}")
+        texts += [f"{100 * covers.mean():.1f}", f"{100 * covers.min():.0f}", f"{width.mean():.4f}"]
+    return texts
+
+
+if __name__ == "__main__":
+    main()
