@@ -47,7 +47,8 @@ def test_signals_do_not_depend_on_how_the_pool_is_cut(
     edges = list(itertools.pairwise([0, *cuts, N]))
     parts = [Pool(**{name: values[start:stop] for name, values in whole.items()}) for start, stop in edges]
     one, cut = pool_signals(view_of(Pool(**whole)), 3), pool_signals(View(LocalParts(parts)), 3)
-    assert one.kinds == cut.kinds == ("confidence", "rank", "surprise", "prediction", "prediction", *["direction"] * 3)
+    kinds = "confidence", "rank", "heap", "surprise", "prediction", "prediction", *["direction"] * 3
+    assert one.kinds == cut.kinds == kinds
     assert all(np.array_equal(*both) for both in zip(one.values, cut.values, strict=True))
 
 
@@ -74,5 +75,22 @@ def test_a_signal_that_others_lack_is_the_mean_of_the_pool() -> None:
     view = view_of(Pool(**features()))
     own = pool_signals(view, 3)
     others = signals_of_others(view, own, 3, Pool(confidence=features()["confidence"][:5]))
-    assert np.array(others.values[:2]) == pytest.approx(np.array([own.values[0][:5], own.values[1][:5]]))
-    assert np.array(others.values[2:]) == pytest.approx(np.array([[pool.mean()] * 5 for pool in own.values[2:]]))
+    assert np.array(others.values[:3]) == pytest.approx(np.array([values[:5] for values in own.values[:3]]))
+    assert np.array(others.values[3:]) == pytest.approx(np.array([[pool.mean()] * 5 for pool in own.values[3:]]))
+
+
+def test_a_heap_of_certain_confidences_has_log_odds_that_labels_can_bend() -> None:
+    """Nine of ten examples have a confidence of 1; the next one is .8, whose log odds are 1.39."""
+    confidence = np.where(np.arange(N) % 10, 1.0, np.linspace(0.5, 0.8, N))
+    confidence[890] = 0.8
+    pool = view_of(Pool(confidence=confidence))
+    own = pool_signals(pool, 0)
+    assert own.kinds == ("confidence", "rank", "heap")
+    logit, _, heap = (np.asarray(values[np.arange(N)]) for values in own.values)
+    assert logit[1] == pytest.approx(np.log(0.2 / 0.8) - 2)
+    assert logit[890] == pytest.approx(np.log(0.2 / 0.8))
+    assert heap[[1, 890]] == pytest.approx([0.1, -0.9])
+    others = signals_of_others(pool, own, 0, Pool(confidence=[1.0, 0.7]))
+    assert np.array(others.values[::2]) == pytest.approx(np.array([[logit[1], np.log(3 / 7)], [0.1, -0.9]]))
+    for others in (np.full(N, 1.0), np.where(confidence == 1, 0.99, confidence)):  # no heap beside others; not certain
+        assert "heap" not in pool_signals(view_of(Pool(confidence=others)), 0).kinds

@@ -46,6 +46,7 @@ from opacc_ray.parts.view import View
 from opacc_ray.pool import NO_HISTORY, History
 from opacc_ray.samplers.neyman.signals import (
     HALF_RANGE,
+    HEAP,
     HISTORY,
     JUDGE,
     JUDGED,
@@ -83,9 +84,10 @@ class Expert(NamedTuple):
     coefficient: dict[str, Coefficient]
 
 
-_CONFIDENCE = {"confidence": Coefficient(0.8, 0.2)}
+_HEAP = {HEAP: Coefficient(0.0, 2.0)}
+_CONFIDENCE = {"confidence": Coefficient(0.8, 0.2)} | _HEAP
 _RANK = {"rank": Coefficient(2.5, 1.0)}
-_BOTH = {"confidence": Coefficient(0.6, 0.2), "rank": Coefficient(0.8, 1.0)}
+_BOTH = {"confidence": Coefficient(0.6, 0.2), "rank": Coefficient(0.8, 1.0)} | _HEAP
 _SURPRISE = {"surprise": Coefficient(0.8, 1.0)}
 _HINTS = {"prediction": Coefficient(0.0, 1.0), "direction": Coefficient(0.0, 0.45)}
 _CLASSES = {"prediction": Coefficient(0.0, 3.0)}

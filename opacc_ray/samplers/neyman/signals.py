@@ -1,6 +1,8 @@
 """Signals: what is known of every example before it is labelled, as a few numbers on comparable scales.
 
-    confidence   logit(1 - c), c kept within [1e-3, 1 - 1e-5]
+    confidence   logit(1 - c), c kept within [1e-3, 1 - 1e-5]; a heap of examples with one confidence of 1, which half
+                 precision or clipped scores make, is only HEAP_STEP below the next one
+    heap         1 - s in such a heap of the share s, -s elsewhere
     rank         rank of 1 - c, 0 for the most doubtful and -3.5 for the least (standard deviation 1)
     surprise     ranks of DSA and of LSA likewise, 0 for the most surprising
     prediction   the predicted class; for a predicted value, its rank and the square of it
@@ -120,6 +122,10 @@ def _blocks(part: Pool, low: Array, width: Array) -> Iterator[Array]:
 
 
 LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3
+HEAP, HEAP_SHARE, HEAP_STEP = "heap", 0.05, 2.0
+"""Least share of the pool that makes a heap, and its log odds below those of the next confidence: infinite ones state
+nothing, and no label could bend them."""
+
 _SHARE_WITHOUT_CONFIDENCE = 0.1
 HALF_RANGE = float(np.sqrt(3.0))
 """Half the range of ranks with standard deviation 1."""
@@ -193,15 +199,18 @@ def _make(view: View, num_directions: int) -> Signals:
     kinds, values, share = list[str](), list[Array | Compact](), _SHARE_WITHOUT_CONFIDENCE
     for field in _columns(view, names):
         column = view.column_in_range(field)
-        ends = _ends_of(column)
+        ends, heap = _ends_of(column), heap_of(column) if field == "confidence" else None
         for kind, form in _FORMS[field]:
             kinds.append(kind)
             if form in ("falling", "rising"):
                 values.append(Compact((ends,), partial(_rank, form, view.size)))
             else:
-                values.append(compacted(_signal(form, column, ends, view.size)))
+                values.append(compacted(_signal(form, column, ends, view.size, heap)))
         if field == "confidence":
-            share = float(_doubt(column).mean())
+            share = float(_doubt(column, heap).mean())
+            if heap is not None:
+                kinds.append(HEAP)
+                values.append(compacted(heap.inside(column)))
         del column, ends  # as long as the pool
     if "hidden" in view.fields and num_directions:
         directions = find_projection(view, num_directions).packed
@@ -271,12 +280,15 @@ def _others(view: View, own: Signals, num_directions: int, other: Pool) -> Itera
     """Yield each signal of other examples, (k,), or None where they lack it."""
     for field in _columns(view, own.names):
         if getattr(other, field) is None:
-            yield from [None] * len(_FORMS[field])
+            yield from [None] * (len(_FORMS[field]) + (field == "confidence" and HEAP in own.kinds))
             continue
         column, ordered = view_of(other).column_in_range(field), np.sort(view.column_in_range(field))
         ends = np.searchsorted(ordered, column, side="left") + np.searchsorted(ordered, column, side="right")
+        heap = heap_of(ordered) if field == "confidence" else None
         for _, form in _FORMS[field]:
-            yield _signal(form, column, ends, view.size)
+            yield _signal(form, column, ends, view.size, heap)
+        if heap is not None:
+            yield heap.inside(column)
     num = own.kinds.count("direction")
     if num:
         yield from [None] * num if other.hidden is None else project_others(view, num_directions, other).T
@@ -301,12 +313,12 @@ def _columns(view: View, names: Array | None) -> list[str]:
     return [field for field in _FORMS if field in view.fields and not (field == "prediction" and names is not None)]
 
 
-def _signal(form: str, values: Array, ends: NDArray[np.integer], size: int) -> Array:
+def _signal(form: str, values: Array, ends: NDArray[np.integer], size: int, heap: "Heap | None" = None) -> Array:
     """Return a signal of ``values`` (n,) whose ends among ``size`` are ``ends`` (n,)."""
     if form == "doubt":
         from scipy.special import logit
 
-        doubt = _doubt(values)
+        doubt = _doubt(values, heap)
         return np.asarray(logit(doubt, out=doubt))
     rank = _rank(form, size, ends)
     return rank**2 - 1 if form == "square" else rank
@@ -319,9 +331,35 @@ def _rank(form: str, size: int, ends: NDArray[np.integer]) -> Array:
     return rank
 
 
-def _doubt(confidence: Array) -> Array:
+class Heap(NamedTuple):
+    """Examples of a pool with one confidence of 1."""
+
+    top: float  # their confidence
+    share: float  # of the pool
+    doubt: float  # 1 - c that they are taken for
+
+    def inside(self, confidence: Array) -> Array:
+        """Return the signal of confidences (n,), 0 on average over the pool."""
+        return np.asarray((confidence >= self.top) - self.share, dtype=np.float64)
+
+
+def heap_of(confidence: Array) -> Heap | None:
+    """Return the heap of a pool's confidences (N,); None if there is none, or nothing else."""
+    top = float(confidence.max())
+    if top < 1 - LEAST_DOUBT:
+        return None
+    inside = confidence == top
+    share = float(inside.mean())
+    if not HEAP_SHARE <= share < 1:
+        return None
+    following = max(1 - float(np.max(confidence, where=~inside, initial=0.0)), LEAST_DOUBT)
+    odds = following / max(1 - following, LEAST_DOUBT) * np.exp(-HEAP_STEP)
+    return Heap(top, share, max(odds / (1 + odds), LEAST_DOUBT))
+
+
+def _doubt(confidence: Array, heap: Heap | None) -> Array:
     doubt = 1 - confidence
-    return np.clip(doubt, LEAST_DOUBT, MOST_DOUBT, out=doubt)
+    return np.clip(doubt, LEAST_DOUBT if heap is None else heap.doubt, MOST_DOUBT, out=doubt)
 
 
 def _classes(view: View) -> tuple[Array | None, NDArray[np.integer] | None]:
