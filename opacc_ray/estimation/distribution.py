@@ -16,7 +16,7 @@ that misses these has a good estimate and a small variance. So M is shrunk towar
 imply (:mod:`opacc_ray.estimation.totals`), as far as the labels of this part confirm them:
 
     W = max( (m·M + k·V)/(m + k), V/2 )      k = 20·c      c = max(0, 1 - z²/4) · max(0, 1 - z₀²/½)
-    s = x(1 - x)/W                 m + k - 1 degrees of freedom
+    s = x(1 - x)/W                 m + 19 degrees of freedom
     z = Σ(v - v̂)/√ΣVar(v̂) over the m labels of the part, z₀ that of failures over all labels
 
 x is θ̂ for the lower end and θ̂ + h for the upper one, with half an event added as Jeffreys' prior adds half a success:
@@ -320,7 +320,7 @@ class LabelEffects(NamedTuple):
 
     def law(self, share: float) -> AdjustedWilson:
         """Return the law of the share of failures, which by the labels alone is ``share``."""
-        degrees = len(self.effect) + constants.PRIOR_LABELS * self.agreement - 1
+        degrees = len(self.effect) + constants.PRIOR_LABELS * self.assisted - 1
         stated = share if self.assisted else None
         return AdjustedWilson(self.half_failure[0], float(self.expected.sum()), self.agreement, degrees, share=stated)
 

@@ -274,7 +274,7 @@ class FittedEvidence(Evidence):
                 "expected": summed(forecast),
                 "unseen": unseen,
                 "agreement": confirmed,
-                "degrees": labelled + constants.PRIOR_LABELS * confirmed - 1,
+                "degrees": labelled + constants.PRIOR_LABELS - 1,
                 "share": summed(scale * values) / np.maximum(represented, SMALLEST),
                 "trust": np.full(num, self.fit.trust),
                 "by_predictions": (events + unseen) / divisor,
