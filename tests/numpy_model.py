@@ -74,12 +74,6 @@ def trained(batch: np.ndarray) -> dict[str, np.ndarray]:
     return {"hidden": hidden, "output": 8 * hidden}
 
 
-def slow(batch: np.ndarray) -> dict[str, np.ndarray]:
-    """A batch takes a while: time to kill something."""
-    time.sleep(0.15)
-    return random(batch)
-
-
 def noted(batch: np.ndarray, folder: str, seconds: float = 5) -> dict[str, np.ndarray]:  # until all actors have started
     """Every process that runs it leaves a file of its number, and takes its time."""
     Path(folder, str(os.getpid())).touch()
@@ -87,10 +81,15 @@ def noted(batch: np.ndarray, folder: str, seconds: float = 5) -> dict[str, np.nd
     return random(batch)
 
 
-def held(batch: np.ndarray, folder: str) -> dict[str, np.ndarray]:
-    """Every process that runs it leaves a file of its number, and waits for one named "on"."""
+_seen = 0  # batches of this process
+
+
+def held(batch: np.ndarray, folder: str, free: int = 0) -> dict[str, np.ndarray]:
+    """Every process that runs it leaves a file of its number, and waits after ``free`` batches for one named "on"."""
+    global _seen
+    _seen += 1
     Path(folder, str(os.getpid())).touch()
-    while not Path(folder, "on").exists():
+    while _seen > free and not Path(folder, "on").exists():
         time.sleep(0.05)
     return random(batch)
 

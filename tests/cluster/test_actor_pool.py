@@ -14,6 +14,7 @@ import pytest
 from extracting_here import extracting_here
 
 from opacc_ray.audit import verbs
+from opacc_ray.cluster import actor_pool
 from opacc_ray.errors import ClusterError
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -25,6 +26,12 @@ def extracted(content: dict[str, Any]) -> Run:
     run, stages = verbs.start(parse_spec(content, "spec"))
     verbs.extract(stages, lambda *_: None)
     return run
+
+
+@pytest.fixture
+def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a part of a shard, which is looked at for what hangs, as little time as a shard."""
+    monkeypatch.setattr(actor_pool, "LEAST_SECONDS", 6.0)
 
 
 @pytest.fixture
@@ -44,8 +51,8 @@ def with_model(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[
 def test_shard_that_hangs_is_given_to_another_actor(
     with_model: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = extracted(with_model("spoiled", {"how": "hang", "times": 1}, shard_timeout=8, actors=1))
-    assert "an actor finished nothing for 8 s; it is replaced" in caplog.text
+    run = extracted(with_model("spoiled", {"how": "hang", "times": 1}, shard_timeout=6, actors=1))
+    assert "an actor finished nothing for 6 s; it is replaced" in caplog.text
     assert len(list(tmp_path.iterdir())) == 1
     index = run.read_index()
     assert index is not None
@@ -85,10 +92,10 @@ def test_an_actor_whose_machine_is_taken_back_ends_cleanly(
     assert index.num_examples == 120
 
 
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("ray_cluster", "briefly")
 def test_shard_that_always_hangs_is_named(with_model: Callable[..., dict[str, Any]]) -> None:
-    content = with_model("spoiled", {"how": "hang", "times": 9}, shard_timeout=8, actors=1)
-    message = r"part-000005 \(050\.png \.\. 059\.png\) failed 3 times, last with: nothing was finished for 8 s: an "
+    content = with_model("spoiled", {"how": "hang", "times": 9}, shard_timeout=6, actors=1, shard_size=2)
+    message = r"part-000027 \(054\.png \.\. 055\.png\) failed 3 times, last with: nothing was finished for 6 s: an "
     message += r"example hangs.* so repair or remove 055\.png, at which alone it fails"
     with pytest.raises(ClusterError, match=message):
         extracted(content)
@@ -111,19 +118,21 @@ def test_memory_that_runs_out_costs_a_try(
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_an_example_that_always_takes_too_much_memory_is_named(with_model: Callable[..., dict[str, Any]]) -> None:
-    content = with_model("spoiled", {"how": "memory", "times": 99}, actors=1)
-    message = r"part-000005 .* failed 3 times, last with: memory ran out; .* so repair or remove 055\.png, at"
+    content = with_model("spoiled", {"how": "memory", "times": 99}, actors=1, shard_size=2)
+    message = r"part-000027 .* failed 3 times, last with: memory ran out; .* so repair or remove 055\.png, at"
     with pytest.raises(ClusterError, match=message):
         extracted(content)
 
 
 @pytest.mark.processes
 def test_sigterm_ends_a_run_as_an_interruption_does(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    content = spec(model={"function": "numpy_model:slow"})
+    folder = tmp_path / "batches"
+    folder.mkdir()
+    content = spec(model={"function": "numpy_model:held", "arguments": {"folder": str(folder), "free": 4}})
     run, _ = verbs.start(parse_spec(content, "spec"))
     path, log = tmp_path / "spec.yaml", tmp_path / "log"
     path.write_text(json.dumps(content))
-    command = [sys.executable, "-m", "opacc_ray", "run", str(path)]
+    command = [sys.executable, "-m", "opacc_ray", "run", str(path), "--no-trial"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     driver = subprocess.Popen(command, cwd=TESTS, stderr=log.open("w"), env=environment)
     try:

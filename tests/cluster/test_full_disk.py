@@ -15,13 +15,19 @@ from opacc_ray.lake.store_uris import open_store
 TESTS = Path(__file__).parents[1]
 
 SCRIPT = """
-set -e
-mount -t tmpfs -o size=40k none full
-set +e; "$0" -m opacc_ray run spec.yaml; echo "exit $?"; set -e
-find full -name '.opacc-tmp-*'
-mount -o remount,size=50m full
-"$0" -m opacc_ray run spec.yaml
-cp -r full copy
+import shutil, subprocess
+from pathlib import Path
+from opacc_ray.cli.main import main
+from opacc_ray.cluster.session import connected
+def mount(*options):
+    subprocess.run(["mount", *options], check=True)
+mount("-t", "tmpfs", "-o", "size=40k", "none", "full")
+with connected():
+    print("exit", main(["run", "spec.yaml", "--no-trial"]))
+    print(*Path("full").rglob(".opacc-tmp-*"))
+    mount("-o", "remount,size=50m", "full")
+    main(["run", "spec.yaml", "--no-trial"])
+shutil.copytree("full", "copy")
 """
 
 
@@ -43,7 +49,7 @@ def test_full_disk_ends_a_run_which_resumes_with_more_space(tmp_path: Path) -> N
     (tmp_path / "spec.yaml").write_text(json.dumps(content))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     done = subprocess.run(
-        [*own_mounts, "sh", "-c", SCRIPT, sys.executable],
+        [*own_mounts, sys.executable, "-c", SCRIPT],
         cwd=tmp_path,
         env=environment | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
         capture_output=True,

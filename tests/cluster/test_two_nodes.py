@@ -38,7 +38,7 @@ def opacc(cluster: RayWithJobs, tmp_path: Path) -> Opacc:
     content: dict[str, Any] = {
         "name": "two",
         "pool": {"uri": str(tmp_path / "pool"), "format": "images"},
-        "model": {"function": "numpy_model:slow"},
+        "model": {"function": "numpy_model:random"},
         "transform": "small_pictures:to_input",
         "extract": {"batch_size": 2, "shard_size": 2},
         "sample": {"method": "srs", "budget": 5},
