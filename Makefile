@@ -52,7 +52,7 @@ test: $(READY) style  ## lint and the tests
 	wait $$types; types=$$?; [ $$types = 0 ] || cat "$$log"; rm -f "$$log"; exit $$((tests ? tests : types))
 
 # One process per core: these tests wait for nothing, and a further process would import all of them again.
-test-fast: $(READY)  ## the tests without the markers slow and processes (Ray, servers, browsers); some two minutes on two cores
+test-fast: $(READY)  ## the tests without the markers slow and processes (Ray, servers, browsers); one or two minutes on two cores
 	@$(BIN)/pytest -q --fast $(BUSILY) --durations=0 --durations-min=5
 
 # The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.

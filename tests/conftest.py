@@ -40,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="leave out tests marked `slow` or `processes`")
 
 
+TESTS = Path(__file__).parent
 MEMORY = Path("/dev/shm")
 """A file system in memory, in which files are made and removed in microseconds; on a disk that takes milliseconds."""
 
@@ -79,16 +80,38 @@ STARTERS = {
 """Fixtures, and parameters of fixtures, that start a process or a server: tests with one get the marker `processes`."""
 
 
+LONGEST = (
+    "cluster/test_local.py",
+    "runs/test_feature_sets.py",
+    "cluster/test_actor_pool.py",
+    "extensions/jobs/test_jobs.py",
+    "fuzz/test_mutants.py",
+    "docs/test_commands.py",
+    "audit/test_loaded_code.py",
+    "cluster/test_two_nodes.py",
+    "extensions/fleet/test_summary.py",
+    "security/test_local_cluster.py",
+    "extensions/fleet/test_delivery.py",
+    "audit/test_lost_processes.py",
+    "estimation/test_weighted.py",
+    "cluster/test_memory.py",
+    "extensions/fleet/test_fleet.py",
+    "cluster/test_full_disk.py",
+)
+"""Files of half a minute and more. Those that start a Ray of their own alternate with others, which need the cores."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by their fixtures; with --fast, keep those without `processes` and `slow`.
 
-    The files with most of these tests come first: else one worker ends with them while another waits.
+    The longest files come first, then those with most of these tests: else one worker ends with them while others wait.
     """
     for item in items:
         if STARTERS & {*getattr(item, "fixturenames", ()), *_parameters(item)}:
             item.add_marker("processes")
     heavy = Counter(item.path for item in items if _is_heavy(item))
-    items.sort(key=lambda item: -heavy[item.path])
+    rank = {TESTS / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (rank.get(item.path, len(rank)), -heavy[item.path]))
     if config.getoption("--fast"):
         config.hook.pytest_deselected(items=[item for item in items if _is_heavy(item)])
         items[:] = [item for item in items if not _is_heavy(item)]

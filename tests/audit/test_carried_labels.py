@@ -87,6 +87,7 @@ def grow(pool: Store) -> None:
     pool.delete("07.parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["neyman", "srs", "css"])
 def test_labels_of_unchanged_examples_count_in_the_next_run(
     method: str, pool: Store, caplog: pytest.LogCaptureFixture
@@ -136,6 +137,7 @@ def test_labels_of_unchanged_examples_count_in_the_next_run(
     assert verify(second.uri).sound
 
 
+@pytest.mark.slow
 def test_labels_are_carried_on_and_on(pool: Store) -> None:
     """For ten weeks: the labels of the first run that are left still count in the last."""
     run = audit(pool)

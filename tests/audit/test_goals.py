@@ -34,6 +34,7 @@ def run(request: pytest.FixtureRequest, table: Path, tmp_path: Path) -> Run:
 # -- until -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "by"), [("recall@defect ±0.12", None), ("±0.2", "camera"), ("f1@fine 0.04", None)])
 def test_rounds_are_drawn_until_the_interval_of_the_number_is_narrow_enough(
     text: str, by: str | None, run: Run, capsys: pytest.CaptureFixture[str]
@@ -178,6 +179,7 @@ def test_goals_without_a_half_width_are_refused(text: str, run: Run, capsys: pyt
 # -- budget ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [None, "camera=south", "prediction"])
 def test_before_any_label_the_budget_is_where_the_expected_interval_is_narrow(
     by: str | None, table: Path, tmp_path: Path

@@ -128,6 +128,7 @@ def test_an_audit_in_python_corrects_withdraws_closes_and_compares(table: Path, 
     assert [item.id for item in audit.labels_needed()] == [first]
 
 
+@pytest.mark.slow
 def test_a_label_that_a_later_round_was_drawn_with_may_become_cannot_tell(
     table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +196,7 @@ def test_status_ends_with_the_command_to_type(tmp_path: Path, capsys: pytest.Cap
     assert last_line() == f"next: opacc report {run.uri}"
 
 
+@pytest.mark.slow
 def test_a_run_with_an_open_goal_ends_with_the_command_for_the_next_round(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,6 +101,7 @@ def warned(run: Run) -> list[str]:
 # -- what is predicted -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_run_says_what_was_predicted(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = content(lake, tmp_path)
     (tmp_path / "spec.yaml").write_text(json.dumps(given))
@@ -122,6 +123,7 @@ def test_run_says_what_was_predicted(lake: Path, tmp_path: Path, capsys: pytest.
     assert verify(run.uri).faults == []
 
 
+@pytest.mark.slow
 def test_run_says_where_the_values_of_a_regression_lie(lake: Path, tmp_path: Path) -> None:
     save_file(value_network().state_dict(), tmp_path / "value.safetensors")
     model = {"factory": "small_model:value_network", "weights": f"{tmp_path}/value.safetensors", "task": "regression"}
@@ -156,6 +158,7 @@ def dead() -> Net:
     return net
 
 
+@pytest.mark.slow
 def test_model_whose_outputs_are_all_equal_is_told_by_every_command(lake: Path, tmp_path: Path) -> None:
     save_file(dead().state_dict(), tmp_path / "dead.safetensors")
     given = content(lake, tmp_path, {"weights": f"{tmp_path}/dead.safetensors"})
@@ -192,6 +195,7 @@ def test_forgotten_weights_are_told(factory: str, is_random: bool, lake: Path, t
     assert all((said.lower() in text) == is_random for text in everywhere(run).values())
 
 
+@pytest.mark.slow
 def test_classes_in_another_order_are_told_with_the_first_labels(lake: Path, tmp_path: Path) -> None:
     run = run_spec(content(lake, tmp_path, {"classes": ["square", "disc", "star", "triangle"]}))
     assert warned(run) == []
@@ -203,6 +207,7 @@ def test_classes_in_another_order_are_told_with_the_first_labels(lake: Path, tmp
         assert "if 'square' and 'disc' change places: is model.classes in the model's order?" in text
 
 
+@pytest.mark.slow
 def test_labels_that_are_counted_from_one_are_told(lake: Path, tmp_path: Path) -> None:
     run = run_spec(content(lake, tmp_path, {"classes": None}))
     label(run, lambda i: str((i % 4 + 1) % 4))
@@ -212,6 +217,7 @@ def test_labels_that_are_counted_from_one_are_told(lake: Path, tmp_path: Path) -
     ]
 
 
+@pytest.mark.slow
 def test_sound_audit_has_no_warning(lake: Path, tmp_path: Path) -> None:
     run = run_spec(content(lake, tmp_path, sample={"method": "neyman", "budget": 60}))
     label(run, lambda i: NAMES[i % 4] if i % 5 else NAMES[(i + 1) % 4])
@@ -219,6 +225,7 @@ def test_sound_audit_has_no_warning(lake: Path, tmp_path: Path) -> None:
     assert not any("warning" in text for name, text in everywhere(run).items() if name in ("estimate", "status"))
 
 
+@pytest.mark.slow
 def test_labels_in_another_unit_are_told(lake: Path, tmp_path: Path) -> None:
     save_file(value_network().state_dict(), tmp_path / "value.safetensors")
     model = {"factory": "small_model:value_network", "weights": f"{tmp_path}/value.safetensors", "task": "regression"}

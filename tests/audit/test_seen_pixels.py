@@ -105,6 +105,7 @@ def seen_by(orientation: str, id: str) -> int:
     return UPRIGHT[i % 4] if orientation == "apply" and i % EVERY == 0 else i % 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orientation", ["ignore", "apply"])
 def test_people_are_shown_the_pixels_that_the_model_was_given(home: Path, orientation: str) -> None:
     given = spec_of(home, pool={} if orientation == "ignore" else {"orientation": orientation})
@@ -157,6 +158,7 @@ def opened(uri: str) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
 
 
+@pytest.mark.slow
 def test_a_pool_that_grows_counts_the_turned_images_of_all_its_files(home: Path) -> None:
     given = spec_of(home)
     before = run_spec(given)
@@ -167,6 +169,7 @@ def test_a_pool_that_grows_counts_the_turned_images_of_all_its_files(home: Path)
     assert [run.read_index().turned for run in (before, after)] == [8, 9]  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_check_counts_each_kind_of_example_and_doubts_a_transform_for_one_of_them(home: Path) -> None:
     for i in range(7):
         (home / "pool" / f"deep{i}.png").write_bytes(deep(i))

@@ -102,6 +102,7 @@ def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, other
     assert found.models[1].accuracy.value == pytest.approx(estimate_outcomes(chosen, OUTCOMES[1, chosen.index]).value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["neyman", "srs"])
 def test_another_metric_is_compared_as_from_python(
     method: str, run: Run, others: list[Run], capsys: pytest.CaptureFixture[str]

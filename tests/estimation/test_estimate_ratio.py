@@ -45,6 +45,7 @@ def test_with_all_labels_it_is_the_ratio_itself(ratio: str, top: dict, bottom: d
     assert found.n == 60
 
 
+@pytest.mark.slow
 def test_over_all_samples_it_is_nearly_unbiased_and_so_is_its_variance() -> None:
     pool, counts = images(2, 14)
     values, variances = [], []

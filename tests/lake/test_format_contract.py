@@ -132,6 +132,7 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
     return content[:place] + (bytes([rng.randrange(256)]) if kept == place + 1 else b"") + content[kept:]
 
 
+@pytest.mark.slow
 def test_damage_anywhere_is_one_sentence_or_a_pool(pool: Contracted) -> None:
     file, rng = pool.files()[0], random.Random(5)
     content = file.read_bytes()

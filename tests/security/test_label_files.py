@@ -52,6 +52,7 @@ def test_digits_without_end_are_no_number_and_take_no_time(tmp_path: Path) -> No
     assert "write a number" in refusal(run, f"id,label\n{first},{'1' * 990}x\n".encode())
 
 
+@pytest.mark.slow
 def test_one_line_without_end_is_refused_early(run: Run) -> None:
     starts = {b"id,label\n": "line 2 is not valid CSV", b"": "start it with a header", b'{"id": "': "is not valid JSON"}
     for start, words in starts.items():
@@ -97,6 +98,7 @@ def test_file_of_30_mb_takes_little_memory_and_ends(run: Run, tmp_path: Path) ->
     assert float(done.stdout) < 150
 
 
+@pytest.mark.slow
 def test_names_without_end_are_refused_early(run: Run) -> None:
     first = run.read_selection(1).ids[0]
     rows = "".join(f"{first},cat,name {i}\n" for i in range(200_000))

@@ -244,6 +244,7 @@ def test_the_models_own_layers_judge_whole_maps(
 
 
 @pytest.mark.usefixtures("no_actors")
+@pytest.mark.slow
 def test_another_run_of_the_model_gives_the_examples_that_vectors_start_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -301,6 +302,7 @@ def test_examples_are_chosen_at_random_and_named_by_their_shard() -> None:
 
 
 @pytest.mark.usefixtures("no_actors")
+@pytest.mark.slow
 def test_a_model_that_cannot_be_run_has_no_layer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run(tmp_path)
     np.savez(tmp_path / "case.npz", hidden=np.ones((4, 3)), prediction=np.arange(4))

@@ -68,6 +68,7 @@ def table(columns: dict[str, np.ndarray], path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_classes_by_name_give_what_their_numbers_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     columns = features(2000, 1)
     run = run_of(tmp_path, columns)
@@ -243,6 +244,7 @@ def test_boundaries_that_no_example_is_near_are_said(tmp_path: Path, capsys: pyt
     assert f"no example lies near the boundary in {unmet} of 12 pairs of a class and another" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [True, False], ids=["in a shared folder", "in the run's own prefix"])
 def test_the_runs_own_training_data_are_its_reference(weights: bool, tmp_path: Path) -> None:
     write_scans(tmp_path, 40, range(200, 224))

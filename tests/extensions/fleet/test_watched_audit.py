@@ -69,6 +69,7 @@ def pool(tmp_path: Path) -> Store:
     return open_store(str(tmp_path / "pool"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["srs", pytest.param("neyman", marks=pytest.mark.slow)])
 def test_drop_raises_one_alarm(method: str, pool: Store, capsys: pytest.CaptureFixture[str]) -> None:
     week(pool, 0)
@@ -115,6 +116,7 @@ def test_window_without_labels_shows_what_confidence_says(pool: Store, capsys: p
     assert "what it meant in the reference" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_a_window_alone_that_is_lower_and_a_lost_reference_are_stated(
     pool: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_window_alone_that_is_lower_and_a_lost_reference_are_stated(
     assert said in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_an_alarm_stays_while_labels_of_the_reference_are_missing(pool: Store) -> None:
     week(pool, 0)
     first = audit(pool, "srs", 0.95)

@@ -26,6 +26,7 @@ def lasting(results: dict[str, Any]) -> str:
     return json.dumps(plain)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_srs_comes_out_as_theory_has_it(cases: Path, tmp_path: Path) -> None:
     repetitions = 250
@@ -49,6 +50,7 @@ def test_srs_comes_out_as_theory_has_it(cases: Path, tmp_path: Path) -> None:
     assert cell_of(results, "full", "srs", 60)["width"] < cell_of(results, "full", "srs", 20)["width"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_results_lie_in_the_folder(cases: Path, tmp_path: Path) -> None:
     methods = ["srs", "css", "ces:candidates=10", {"method": "gbs", "rounds": [1, 1], "label": "a|b <i>"}]
