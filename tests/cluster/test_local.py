@@ -148,6 +148,8 @@ def running(name: str, pid: int) -> list[int]:
 
 
 GCS, RAYLET, AGENT = "gcs/gcs_server", "raylet/raylet", "ray::DashboardAgent"
+PART = "audits/**/part-*.parquet"
+ANOTHER = "was killed or failed; often memory runs out; another one is started"
 
 WAITING = """
 import os, runpy, sys
@@ -156,34 +158,35 @@ plain, left = local.unless_lost, [sys.argv[1]]
 def waiting(call, *args, **options):
     if call.__name__ in left:
         left.clear()
-        open("waits", "w").close()
-        while os.path.exists("waits"): pass
+        open(call.__name__, "w").close()
+        while os.path.exists(call.__name__): pass
     return plain(call, *args, **options)
 local.unless_lost = waiting
-sys.argv[1:] = ["run", "spec.yaml"]
+sys.argv[1:] = ["run", "spec.yaml", "--no-trial"]
 runpy.run_module("opacc_ray", run_name="__main__")
 """
-"""Runs a command that waits once before it calls a named function of Ray, until a file is removed."""
+"""Runs a command that waits before its first call of a named function of Ray, until a file is gone."""
 
 
 @pytest.mark.parametrize(
-    ("name", "moment"),
+    ("waits", "kills"),
     [
-        (AGENT, "shard"),
-        (RAYLET, "shard"),
-        (GCS, "start"),
-        (GCS, "init"),
-        (GCS, "nodes"),
+        ("init", [(GCS, "spec.yaml"), (GCS, "init"), (RAYLET, PART)]),
+        ("nodes", [(GCS, "nodes"), (AGENT, PART)]),
     ],
 )
-def test_a_run_goes_on_with_another_ray_when_a_process_of_it_is_killed(name: str, moment: str, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_another_ray_whenever_a_process_of_it_is_killed(
+    waits: str, kills: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    """As it starts, before a call, and while an actor is in the second shard: each in a Ray of its own."""
     (tmp_path / "pool").mkdir()
-    for i in range(16):
+    for i in range(8):
         (tmp_path / "pool" / f"{i:02d}.png").write_bytes(picture(i))
+    (tmp_path / "batches").mkdir()
     spec = {
         "name": "lost",
         "pool": {"uri": "pool", "format": "images"},
-        "model": {"function": "numpy_model:noted", "arguments": {"folder": str(tmp_path), "seconds": 1}},
+        "model": {"function": "numpy_model:held", "arguments": {"folder": str(tmp_path / "batches"), "free": 1}},
         "extract": {"shard_size": 2, "batch_size": 2, "actors": 1},
         "sample": {"method": "srs", "budget": 5},
         "transform": "small_pictures:to_input",
@@ -192,19 +195,25 @@ def test_a_run_goes_on_with_another_ray_when_a_process_of_it_is_killed(name: str
     (tmp_path / "spec.yaml").write_text(json.dumps(spec))
     plain = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     paths = {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
-    program = ["-c", WAITING, moment] if moment in ("init", "nodes") else ["-m", "opacc_ray", "run", "spec.yaml"]
-    command = [sys.executable, *program]
-    sign = {"shard": "audits/**/part-*.parquet", "start": "spec.yaml"}.get(moment, "waits")
-    with subprocess.Popen(command, cwd=tmp_path, env=plain | paths, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 120
-        while not list(tmp_path.glob(sign)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        while not (victims := running(name, process.pid)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        os.kill(victims[0], signal.SIGKILL)
-        (tmp_path / "waits").unlink(missing_ok=True)
-        _, said = process.communicate(timeout=400)
-    assert process.returncode == 0, said
-    assert "the local Ray has ended, because its " in said
-    assert "another one is started" in said
-    assert len(list(tmp_path.rglob("part-*.parquet"))) == 8
+    command, log = [sys.executable, "-c", WAITING, waits], tmp_path / "log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, cwd=tmp_path, env=plain | paths, stderr=errors)
+
+    def comes(what: Callable[[], object]) -> bool:
+        return until(lambda: process.poll() is not None or bool(what())) and process.poll() is None
+
+    try:
+        for name, sign in kills:
+            assert comes(lambda sign=sign: any(tmp_path.glob(sign))), log.read_text()
+            assert comes(lambda name=name: running(name, process.pid)), log.read_text()
+            before = log.read_text().count(ANOTHER)
+            os.kill(running(name, process.pid)[0], signal.SIGKILL)
+            if sign == waits:
+                (tmp_path / sign).unlink()
+            assert comes(lambda before=before: log.read_text().count(ANOTHER) > before), log.read_text()
+        (tmp_path / "batches" / "on").touch()
+        assert process.wait(400) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+    assert len(list(tmp_path.rglob("part-*.parquet"))) == 4
