@@ -1,10 +1,12 @@
 """A reader with nothing but a page: its files are written, its commands run, its outputs are as it shows."""
 
+import functools
 import os
 import re
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,50 +41,80 @@ def commands(text: str) -> list[Command]:
     return found
 
 
-def run_all(asked: list[Command], folder: Path) -> list[str]:
-    """Run commands in one shell; returns the output of each."""
-    (folder / "bin").mkdir()
-    shim = folder / "bin" / "opacc"
-    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m opacc_ray "$@"\n')
-    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
-    path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    script = "\n".join(f"echo '@@@'\n{item.line}" for item in asked)
-    done = subprocess.run(
-        ["bash", "-e", "-c", script],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        env=environment | {"PATH": path, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout.split("@@@\n")[1:]
+class Reader:
+    """Somebody in a folder with a shell, who has opacc on the path."""
+
+    def __init__(self, folder: Path, told: Callable[..., tuple[int, str, str]]) -> None:
+        (folder / "bin").mkdir()
+        shim = folder / "bin" / "opacc"
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m opacc_ray "$@"\n')
+        shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+        path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        self.environment = plain | {"PATH": path, "PYTHONPATH": str(ROOT)}
+        self._folder, self._told = folder, told
+
+    def run(self, line: str) -> str:
+        """Run a line, and return what it prints; opacc in this process, unless it runs a model."""
+        if name := re.match(r"(\w+)=", line):
+            self.environment[name[1]] = self._shell(f'{line}; printf %s "${name[1]}"')
+            return ""
+        if not line.startswith("opacc ") or line.startswith(MODELS) or set(line) & set("|<>&;"):
+            return self._shell(line)
+        words = self._shell(f"printf '%s\\0' {line}").split("\0")
+        code, out, err = self._told(*words[1:-1])
+        assert code == 0, err
+        return out
+
+    def _shell(self, line: str) -> str:
+        done = subprocess.run(
+            ["bash", "-e", "-c", line],
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env=self.environment,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        return done.stdout
 
 
-def check_page(name: str, folder: Path) -> None:
+MODELS = ("opacc check", "opacc run ")
+"""Commands that run a model, in a process of their own, on a Ray of their own."""
+
+
+@pytest.fixture
+def check_page(
+    tmp_path: Path, told: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    monkeypatch.chdir(tmp_path)
+    return functools.partial(_check_page, tmp_path, told)
+
+
+def _check_page(folder: Path, told: Callable[..., tuple[int, str, str]], name: str, **variables: str) -> None:
     """Write the files of a page, run its commands in a folder, and compare what they print with what it shows."""
     text = (ROOT / "docs" / name).read_text()
     for file, content in files(text).items():
         (folder / file).write_text(content)
-    asked = commands(text)
-    for command, output in zip(asked, run_all(asked, folder), strict=True):
+    reader = Reader(folder, told)
+    reader.environment |= variables
+    for command in commands(text):
+        output = reader.run(command.line)
         for line in command.shown:
             pattern = re.escape(line.rstrip()).replace("…", ".*")
             assert re.search(f"^{pattern}", output, re.MULTILINE), f"{command.line} does not show {line!r}:\n{output}"
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_guide_do_what_it_shows(tmp_path: Path) -> None:
-    check_page("guide.md", tmp_path)
+def test_the_commands_of_the_guide_do_what_it_shows(check_page: Callable[..., None], tmp_path: Path) -> None:
+    check_page("guide.md")
     for run in (tmp_path / "audits").glob("shapes-*"):
         verified_pack(Run.open(str(run)), tmp_path)
 
 
 @pytest.mark.slow
 def test_the_commands_of_the_page_on_labelling_do_what_it_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    check_page: Callable[..., None], tmp_path: Path
 ) -> None:
     run = run_to_label(str(tmp_path / "audits"), 40, CLASSES, budget=20)
-    monkeypatch.setenv("RUN", run.uri)
-    check_page("labelling.md", tmp_path)
+    check_page("labelling.md", RUN=run.uri)
