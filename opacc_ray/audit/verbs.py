@@ -51,6 +51,9 @@ log = logging.getLogger(__name__)
 NAMES_SERVED = "names_served"
 """Fact of a selection: a caller named the numbers that it serves."""
 
+ExtractionSlot = Callable[[Sequence[Stage]], AbstractContextManager[None]]
+"""Context of an extraction, which may wait for other runs when it is entered."""
+
 
 def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     """Open the run of a spec, or create it, and return the stages of its extraction.
@@ -108,7 +111,7 @@ def first_round(
     selecting: Report = unreported,
     *,
     trial: bool = False,
-    slot: AbstractContextManager[None] | None = None,
+    slot: ExtractionSlot = lambda stages: nullcontext(),
     labels_of_new: Callable[[], int] | None = None,
 ) -> Run:
     """Extract, select the first round and write its manifests. Completed work is kept, damaged work is done again.
@@ -119,7 +122,7 @@ def first_round(
     ----------
     extracting, selecting : progress of extraction, in shards, and of selection, in examples
     trial : as for :func:`start`
-    slot : context of the extraction, which may wait for other runs when it is entered
+    slot : context of the extraction, which may wait for other runs
     labels_of_new : returns how many new examples of a grown pool are drawn; default: their share of the budget
     """
     audit, stages = start(spec, trial=trial)
@@ -127,7 +130,7 @@ def first_round(
         log.info("run %s: %s", audit.uri, counted(audit.header.pool.num_shards, "shard"))
         if changes := pool_changes(audit, stages[-1].plan.entries):
             log.info("the pool: %s", changes)
-        with slot or nullcontext():
+        with slot(stages):
             extract(stages, extracting)
         store_slices(audit.spec.pool, stages[-1].plan, audit.complete_features(), known_features(audit))
         note_predictions(audit)

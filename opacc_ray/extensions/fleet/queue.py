@@ -3,8 +3,8 @@
 Each audit does what `opacc run` does with its spec. A failed audit is reported and stops no other one. An interrupt
 ends all of them; finished shards and rounds are kept, and the next run resumes.
 
-One audit extracts at a time, on as much of the cluster as its spec asks for. So audits of one model on one pool share
-their features: the first one extracts, the others wait and reuse them.
+Audits of one model on one pool share their features: the first one extracts, the others wait and reuse them. An audit
+with ``actors: auto`` uses the whole cluster, so it extracts alone. Audits with a fixed number run in parallel.
 
 The outcome of each audit is in storage, where it survives the command and a killed process. While an audit runs, its
 outcome is written again each minute. One that was not written for ten minutes belongs to a process that was killed,
@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,6 +27,7 @@ from pydantic import Field
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.progress import Progress
+from opacc_ray.audit.stages import Stage
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import ClusterError, DataError, OpaccError, shortened
 from opacc_ray.extensions.fleet.fleet_spec import Fleet, FleetAudit
@@ -113,12 +114,12 @@ def work_through(fleet: Fleet, progress: Report, *, trial: bool = True) -> list[
     """
     from opacc_ray.cluster.session import TICK, Shared, raise_if_ending
 
-    extracting, num = threading.Lock(), len(fleet.audits)
+    turns, num = Turns(raise_if_ending), len(fleet.audits)
 
     def work(audit: FleetAudit) -> Ended:
         _AUDIT.set(audit.name)
         with cluster.used():
-            return outcomes.keep(audit, lambda: _run(fleet, audit, extracting, trial, raise_if_ending))
+            return outcomes.keep(audit, lambda: _run(fleet, audit, turns, trial, raise_if_ending))
 
     outcomes, threads = Outcomes(fleet.folder), ThreadPoolExecutor(fleet.spec.concurrency, "opacc-fleet")
     with Shared() as cluster, _names_in_log(), threads:
@@ -139,15 +140,14 @@ def work_through(fleet: Fleet, progress: Report, *, trial: bool = True) -> list[
         return [future.result() for future in begun]
 
 
-def _run(fleet: Fleet, audit: FleetAudit, cluster: threading.Lock, trial: bool, check: Callable[[], None]) -> Run:
+def _run(fleet: Fleet, audit: FleetAudit, turns: "Turns", trial: bool, check: Callable[[], None]) -> Run:
     check()
     extracting = Progress("extract", "shards", every=30.0, bar=False)
     watch, labels = fleet.spec.watch, None
     if watch is not None and watch.labels is not None:
         labels = partial(labels_for_next, audit.name, fleet.spec.output, watch)
-    slot = alone(cluster, check)
     return verbs.first_round(
-        audit.spec, extracting, lambda done, total: check(), trial=trial, slot=slot, labels_of_new=labels
+        audit.spec, extracting, lambda done, total: check(), trial=trial, slot=turns.turn, labels_of_new=labels
     )
 
 
@@ -176,15 +176,35 @@ def failed(audit: FleetAudit, error: BaseException) -> Ended:
     return Ended(audit, failure=failure, details=error.details)
 
 
-@contextmanager
-def alone(cluster: threading.Lock, check: Callable[[], None]) -> Iterator[None]:
-    """Let one audit extract at a time; ``check`` is called while others wait, and raises if the work is to end."""
-    while not cluster.acquire(timeout=WAKE):
-        check()
-    try:
-        yield
-    finally:
-        cluster.release()
+class Turns:
+    """Lets audits extract at the same time if they write no folder in common, and none needs the whole cluster.
+
+    ``check`` is called while one waits, and raises if the work is to end.
+    """
+
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        self._check = check
+        self._changed = threading.Condition()
+        self._held: list[tuple[set[str], bool]] = []  # folders, and whether the whole cluster is used
+
+    @contextmanager
+    def turn(self, stages: Sequence[Stage]) -> Iterator[None]:
+        """Wait until an audit with these stages may extract; hold its resources during the block."""
+        folders = {stage.job.target.uri for stage in stages}
+        uses_actors = any(not stage.job.source.holds_features for stage in stages)
+        needs_all = uses_actors and stages[-1].job.spec.extract.actors == "auto"
+        claim = folders, needs_all
+        with self._changed:
+            while any(needs_all or has_all or folders & held for held, has_all in self._held):
+                self._check()
+                self._changed.wait(WAKE)
+            self._held.append(claim)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held.remove(claim)
+                self._changed.notify_all()
 
 
 _AUDIT: ContextVar[str | None] = ContextVar("audit", default=None)

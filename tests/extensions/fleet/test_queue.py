@@ -4,6 +4,7 @@ import logging
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from extracting_here import extracting_here
 from small_fleet import SIZES, write_fleet
 
 from opacc_ray.audit import verbs
+from opacc_ray.audit.stages import Stage
 from opacc_ray.extensions.fleet.fleet_spec import Fleet, load_fleet
-from opacc_ray.extensions.fleet.queue import Ended, alone, ended, work_through
+from opacc_ray.extensions.fleet.queue import Ended, Turns, ended, work_through
 from opacc_ray.samplers.base import unreported
 
 pytestmark = pytest.mark.slow
@@ -134,9 +136,35 @@ def test_log_lines_begin_with_the_name_of_their_audit(tmp_path: Path, caplog: py
         assert record.fields == {"audit": item.name}  # what a line of JSON says, too
 
 
-def test_one_audit_extracts_at_a_time_and_one_that_waits_can_be_ended() -> None:
-    cluster = threading.Lock()
-    with alone(cluster, interrupt), pytest.raises(KeyboardInterrupt), alone(cluster, interrupt):
-        raise AssertionError("two extract at a time")
-    with alone(cluster, interrupt):
-        assert cluster.locked()
+@pytest.mark.parametrize(
+    ("actors", "shares", "together"),
+    [(1, False, True), (1, True, False), ("auto", False, False)],
+    ids=["other features", "the same features", "the whole cluster"],
+)
+def test_two_extract_together_unless_they_share_features_or_take_the_whole_cluster(
+    tmp_path: Path, actors: object, shares: bool, together: bool
+) -> None:
+    file = write_fleet(tmp_path, spec={"extract": {"actors": actors}, "sample": {"method": "srs", "budget": 5}})
+    one, _, other, _ = load_fleet(file).audits
+    stages = [verbs.start(item.spec)[1] for item in (one, one if shares else other)]
+    turns, inside = Turns(), threading.Barrier(2)
+    met: list[bool] = []
+
+    def extract(own: list[Stage]) -> None:
+        with turns.turn(own):
+            try:
+                inside.wait(60 if together else 0.3)
+                met.append(True)
+            except threading.BrokenBarrierError:
+                met.append(False)
+
+    at_once(lambda: extract(stages[0]), lambda: extract(stages[1]))
+    assert met == [together] * 2
+
+
+def at_once(*works: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=item) for item in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
