@@ -296,13 +296,7 @@ class ClassTotals:
 
     def failures(self, domain: Codes, num: int) -> list[Total]:
         """Return the share of failures in each of ``num`` domains; ``domain`` (G,) is that of each group, or -1."""
-        ones, failure = np.ones(self.evidence.groups.num), self.failure
-        square = ones
-        if not np.isin(failure, (0.0, 1.0)).all():
-            mean = max(float(failure.mean()), 1e-9)
-            prior = PRIOR_FAILURES * mean
-            square = ones * (float(failure @ failure) + prior) / (float(failure.sum()) + prior)
-        return self.evidence.totals(Variable(failure, ones, square), domain, num)
+        return self.evidence.totals(Variable.failure(self.failure, self.evidence.groups.num), domain, num)
 
     def _missed(self, c: int, domain: Codes, num: int) -> list[Total]:
         """Return the share of missed examples of class ``c`` in each of ``num`` domains."""

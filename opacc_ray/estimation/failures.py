@@ -180,7 +180,7 @@ def failures_by_design(sample: Sample) -> PoolFailures:
     labels, events = distribution.LabelEffects(effect, expected, error, scale, assisted), failure[rounds.first].sum()
     if rounds.is_census:
         share, variance = float(events) / rounds.pool_size, 0.0
-    elif assisted:
+    elif assisted and sample.is_binary:  # scores vary less than their predictions imply
         variance = distribution.shrunk_variance(variance, labels.predicted_variance, len(effect), labels.agreement)
     by_labels = float(rounds.mean(failure)) / max(float(rounds.weights.sum()), SMALLEST)
     total = distribution.Total(

@@ -272,7 +272,7 @@ def _predicted_difference(
     first, second = (own.labels for own in failures)
     value = estimates[0].value - estimates[1].value
     confirmed, num = min(first.agreement, second.agreement) if failures[0].is_binary else 0.0, len(first.effect)
-    foreseen = first.predicted_variance + second.predicted_variance
+    foreseen = first.predicted_variance + second.predicted_variance if failures[0].is_binary else 0.0
     variance = shrunk_variance(measured, foreseen, num, confirmed) + first.half_failure[1] + second.half_failure[1]
     half_width = intervals.student_quantile(num + PRIOR_LABELS * confirmed - 1, level) * math.sqrt(variance)
     if failures[0].total.labelled >= failures[0].total.size:

@@ -159,6 +159,15 @@ class Variable(NamedTuple):
         """Return a variable that is 0 or 1."""
         return cls(values, mean, mean)
 
+    @classmethod
+    def failure(cls, failure: Array, num: int) -> "Variable":
+        """Return the failures (n,) of the labels, 0/1 or 1 - score, over ``num`` groups."""
+        square = 1.0
+        if not np.isin(failure, (0.0, 1.0)).all():
+            prior = constants.PRIOR_FAILURES * max(float(failure.mean()), 1e-9)
+            square = (float(failure @ failure) + prior) / (float(failure.sum()) + prior)
+        return cls(failure, np.ones(num), np.full(num, square))
+
     @property
     def differs(self) -> bool:
         """Whether its events differ in size, as costs and scores do."""
@@ -289,8 +298,7 @@ class FittedEvidence(Evidence):
     def failures_of_pool(self) -> PoolFailures:
         """Return the share of failures over the pool."""
         sample, everything = self.fit.sample, np.zeros(self.groups.num, dtype=np.int64)
-        ones = np.ones(self.groups.num)
-        failure = Variable(sample.failure, ones, ones)
+        failure = Variable.failure(sample.failure, self.groups.num)
         [total] = self.totals(failure, everything, 1)
         foreseen = np.array([[own.variance(failure).sum()] for own in self.sums])
         scale = (self.weights(foreseen)[:, 0] * self.rounds.left)[self.round]
