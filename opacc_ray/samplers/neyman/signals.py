@@ -344,7 +344,7 @@ class Heap(NamedTuple):
 
 
 def heap_of(confidence: Array) -> Heap | None:
-    """Return the heap of a pool's confidences (N,); None if there is none, or nothing else."""
+    """Return the heap of a pool's confidences (N,); None if there is none, nothing else, or others as certain."""
     top = float(confidence.max())
     if top < 1 - LEAST_DOUBT:
         return None
@@ -354,7 +354,8 @@ def heap_of(confidence: Array) -> Heap | None:
         return None
     following = max(1 - float(np.max(confidence, where=~inside, initial=0.0)), LEAST_DOUBT)
     odds = following / max(1 - following, LEAST_DOUBT) * np.exp(-HEAP_STEP)
-    return Heap(top, share, max(odds / (1 + odds), LEAST_DOUBT))
+    doubt = odds / (1 + odds)
+    return Heap(top, share, doubt) if doubt > LEAST_DOUBT else None
 
 
 def _doubt(confidence: Array, heap: Heap | None) -> Array:
