@@ -29,7 +29,7 @@ from opacc_ray.estimation.failures import fit_failures
 from opacc_ray.estimation.intervals import Estimate, level_of_each
 from opacc_ray.estimation.model_comparison import SeveralModels, compare_by, compare_outcomes
 from opacc_ray.estimation.sample import Sample, check_level, join
-from opacc_ray.labels.given_labels import Labelled, labelled_rounds
+from opacc_ray.labels.given_labels import Labelled, labelled_rounds, named
 from opacc_ray.metrics.metric import ACCURACY, Metric, find_place, is_of_class, parse_metric
 from opacc_ray.parts.view import Pools, View, listed, view_of
 from opacc_ray.pool import History, Pool, histories_of
@@ -149,6 +149,7 @@ def estimate(
     positive: str | int | None = None,
     together: bool = False,
 ) -> dict[str, Estimate]: ...
+@named("opacc.estimate(selection, labels=…, pool=pool) or opacc.estimate(selection, outcomes=…)")
 def estimate(
     selection: Selection | Labelled | Sequence[Labelled],
     *,
@@ -247,6 +248,7 @@ def _codes(clusters: ArrayLike | None, sample: Sample) -> NDArray[np.integer] | 
     return codes
 
 
+@named("opacc.assess_judges(selection, labels=…, pool=pool) or opacc.assess_judges(selection, outcomes=…, pool=pool)")
 def assess_judges(
     selection: Selection | Labelled | Sequence[Labelled],
     *,
@@ -268,6 +270,7 @@ def assess_judges(
     return {name: judge_quality(numbers, name, level) for name in judges}
 
 
+@named("opacc.compare(selection, labels=…, pools=[…]) or opacc.compare(selection, outcomes=[…])")
 def compare(
     selection: Selection | Labelled | Sequence[Labelled],
     *,

@@ -57,7 +57,7 @@ from opacc_ray.estimation.intervals import Estimate, Interval
 from opacc_ray.estimation.sample import Sample
 from opacc_ray.estimation.totals import Evidence, Groups, measure
 from opacc_ray.labelled import classes_of, read_sample
-from opacc_ray.labels.given_labels import Labelled, labelled_rounds
+from opacc_ray.labels.given_labels import Labelled, labelled_rounds, named
 from opacc_ray.metrics.metric import FEWEST
 from opacc_ray.parts.view import View
 from opacc_ray.pool import History, Pool
@@ -374,6 +374,7 @@ def _line(part: WorsePart, width: int) -> str:
     )
 
 
+@named("opacc.discover(selection, labels=…, pool=pool) or opacc.discover(selection, outcomes=…, pool=pool)")
 def discover(
     selection: Selection | Labelled | Sequence[Labelled],
     *,

@@ -4,8 +4,10 @@ Both come in the same forms: a mapping of ids; a column of a table whose index h
 ``id``; or values in the order of ``selection.ids``. What could mean two things is refused. So is a missing value.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +17,31 @@ from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.selection import Outcome, Selection, checked_outcome
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Kind = Literal["label", "outcome"]
 
 ROUNDS = "[opacc.Labelled(selection, labels=…), …], or outcomes=… (1 right, 0 wrong) in place of labels"
 
 _AS_NUMBER = {"False": "0", "True": "1"}
 """Class names that a truth value may mean where the classes are 0 and 1."""
+
+
+def named(call: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function refuse a list of values that does not say whether it has labels or outcomes."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        kinds = [own.kind for own in signature(function).parameters.values()]
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            if len(args) > kinds.count(Parameter.POSITIONAL_OR_KEYWORD):
+                raise SpecError(f"true classes are labels, 1 for right and 0 for wrong are outcomes: give {call}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
 
 
 class Labelled:
@@ -42,6 +63,7 @@ class Labelled:
         Neither labels nor outcomes are given, or both.
     """
 
+    @named("opacc.Labelled(selection, labels=…) or opacc.Labelled(selection, outcomes=…)")
     def __init__(self, selection: Selection, *, labels: Any = None, outcomes: Any = None) -> None:
         if not isinstance(selection, Selection):
             raise SpecError(f"a selection of type {type(selection).__name__}: give what opacc.select returned")
