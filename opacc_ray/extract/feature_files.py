@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from opacc_ray.errors import OpaccError, SpecError
-from opacc_ray.extract.shards import SOURCE, FeatureFile, read_table
+from opacc_ray.extract.shards import SOURCE, FeatureFile, digest_of, read_table
 from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, read_footer, texts, to_numpy
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
@@ -43,6 +43,7 @@ large ones, since each takes memory. Twice as many decoded files may wait."""
 
 MOST_PARTS = 128  # parts of a pool, at most; more files are grouped
 PIECE = 1 << 13  # examples of a small file, at most, for which a request costs more than its bytes
+MOST_OF = 0.75  # share of the files above which a column is read from all of them, and cached in one file
 KEPT_BYTES = 64 << 20  # a column up to this size stays in memory
 
 SLICES = "slices"
@@ -53,18 +54,20 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 ROWS = 1 << 19  # examples per file, so that memory is bounded
+HELD_BYTES = 1 << 20  # a file up to this size stays in memory
 
 _LAYOUT = "columns"  # part of the digest, so that another layout has other file names
 
 
 class Derived:
-    """A cache of one row of numbers per example; a lost or damaged value is computed again.
+    """A cache of one row of numbers, or one text, per example; a lost or damaged value is computed again.
 
     ``digests`` returns those of the files that a value is derived from, by its name; None for an unknown one.
     """
 
     def __init__(self, folder: Store, size: int, digests: Callable[[str], Sequence[str | None]]) -> None:
         self._store, self._size, self._digests = folder, size, digests
+        self._held: dict[str, bytes] = {}
 
     def recall(self, name: str, starts: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
         """Yield the (n, d) numbers under a name, for the examples from each of ``starts`` to the next.
@@ -78,7 +81,7 @@ class Derived:
             rows = [held[start - begin : stop - begin]]
             while begin + len(held) < stop:
                 begin += len(held)
-                found = self._read(files[begin // ROWS]) if files else None
+                found = self._read(files[begin // ROWS], _decode) if files else None
                 if found is None or len(found) != min(ROWS, self._size - begin):
                     return
                 held = found
@@ -98,7 +101,19 @@ class Derived:
                 return
             rows, size = [whole[ROWS:]] if num > ROWS else [], size - ROWS
 
+    def recall_texts(self, name: str) -> Any:
+        """Return a column of texts, (N,) in Arrow; None if it is missing or damaged."""
+        keys = self._keys(name)
+        found = self._read(keys[0], _decode_texts) if len(keys) == 1 else None
+        return None if found is None or len(found) != self._size else found
+
+    def keep_texts(self, name: str, values: Any) -> None:
+        """Write a column of texts, (N,) in Arrow, for a pool of up to `ROWS` examples."""
+        for key in self._keys(name):
+            self._write(key, _packed({"text": values}, digest_of([key, *values.to_pylist()])))
+
     def _write(self, key: str, data: bytes) -> bool:
+        self._held.pop(key, None)
         try:
             self._store.write(key, data)
         except OpaccError as error:
@@ -106,10 +121,13 @@ class Derived:
             return False
         return True
 
-    def _read(self, key: str) -> NDArray[Any] | None:
+    def _read(self, key: str, decode: Callable[[str, bytes], Any]) -> Any:
         try:
-            data = self._store.read_if_there(key)
-            return None if data is None else _decode(key, data)
+            data = self._held.get(key) or self._store.read_if_there(key)
+            found = None if data is None else decode(key, data)
+            if data is not None and len(data) <= HELD_BYTES:
+                self._held[key] = data
+            return found
         except Exception as error:  # Arrow and storage raise many kinds, and the value can be computed again
             log.warning("%s cannot be read (%s); it is computed again", self._store.uri_of(key), type(error).__name__)
             return None
@@ -129,16 +147,13 @@ def _encode(key: str, values: NDArray[Any]) -> bytes:
     """Return numbers (n, d) of 8 bytes as a Parquet file: differences of whole ones, and others split by byte."""
     columns = {str(place): numbers(np.ascontiguousarray(column)) for place, column in enumerate(values.T)}
     encoding = "DELTA_BINARY_PACKED" if values.dtype.kind in "iu" else "BYTE_STREAM_SPLIT"
-    table = pa.table(columns, metadata={"sha256": _digest(key, values)})
-    return encode(
-        table,
-        column_encoding=dict.fromkeys(columns, encoding),
-        use_dictionary=False,
-        write_statistics=False,
-        write_page_checksum=True,
-        compression="zstd",
-        compression_level=1,  # packs these as well as 15
-    )
+    return _packed(columns, _digest(key, values), column_encoding=dict.fromkeys(columns, encoding))
+
+
+def _packed(columns: dict[str, Any], sha256: str, **options: Any) -> bytes:
+    """Return a Parquet file; level 1 of zstd packs these as well as level 15."""
+    options |= {"use_dictionary": False, "write_statistics": False, "compression": "zstd", "compression_level": 1}
+    return encode(pa.table(columns, metadata={"sha256": sha256}), write_page_checksum=True, **options)
 
 
 def _decode(key: str, data: bytes) -> NDArray[Any]:
@@ -151,6 +166,13 @@ def _decode(key: str, data: bytes) -> NDArray[Any]:
 
 def _digest(key: str, values: NDArray[Any]) -> str:
     return hashlib.sha256(f"{key} {values.dtype.str} {values.shape} ".encode() + values.tobytes()).hexdigest()
+
+
+def _decode_texts(key: str, data: bytes) -> Any:
+    table = read_bytes(data)
+    if table.schema.metadata[b"sha256"].decode() != digest_of([key, *table["text"].to_pylist()]):
+        raise ValueError("it does not match its digest")
+    return table["text"].combine_chunks()
 
 
 def slicing_of(rule: SliceRule, column: Any) -> Slicing:
@@ -323,6 +345,9 @@ class Features:
         They are an Arrow table.
         """
         located = locate(starts_of(self.sizes), index) or [Located(0, index, index)]  # of none: types without rows
+        are_most = self.are_many and len(located) > MOST_OF * len(self.files) and sum(self.sizes) <= ROWS
+        if self.derived and are_most and {*names} <= {"id", "uri", "prediction"}:
+            return pa.table({name: self._whole(self.derived, name).take(numbers(index)) for name in names})
 
         def read(own: Located) -> Any:
             return self._read(self.files[own.part], names).select(names).take(numbers(own.rows))
@@ -330,6 +355,16 @@ class Features:
         found = [table.replace_schema_metadata() for table in in_order(read, located, self._threads)]
         order = np.argsort(np.concatenate([own.places for own in located]))
         return pa.concat_tables(found).take(numbers(order))
+
+    def _whole(self, derived: Derived, name: str) -> Any:
+        """Return one column of all examples as an Arrow array, cached in one file."""
+        if name not in ("id", "uri"):
+            return numbers(self.column(name))
+        found = derived.recall_texts(name)
+        if found is None:
+            found = pa.concat_arrays(self._each(lambda table: table[name].combine_chunks(), [name]))
+            derived.keep_texts(name, found)
+        return found
 
     def tables(self, names: Sequence[str]) -> Iterator[Any]:
         """Yield the named columns of the pool, part by part, as Arrow tables."""

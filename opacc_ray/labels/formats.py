@@ -334,6 +334,8 @@ def rewritten(unknown: Sequence[str], selected: Sequence[str]) -> str | None:
         return "a spreadsheet rewrote ids as dates, so format its id column as text before you open the manifest"
     if {normalize("NFC", id) for id in unknown} & {normalize("NFC", id) for id in selected}:
         return "their accents are encoded differently (Unicode NFD, as on macOS), so take ids from the manifest"
+    if {id.casefold() for id in unknown} & {id.casefold() for id in selected}:
+        return "they differ from ids of the manifest in upper and lower case alone, so take ids from the manifest"
     return None
 
 

@@ -102,6 +102,8 @@ def test_node_that_dies_is_our_sentence_and_not_rays_log(cluster: RayWithJobs, o
             while len(list(processes.iterdir())) < 2:  # an actor of each node is in a batch
                 time.sleep(0.1)
             os.kill(raylet, signal.SIGKILL)
+            while all(Path("/proc", process.name).exists() for process in processes.iterdir()):
+                time.sleep(0.1)  # until that node's actor has ended, with its batch
             (processes / "on").touch()
 
         killer = threading.Thread(target=kill, daemon=True)

@@ -229,7 +229,8 @@ def test_a_spec_takes_the_columns_of_the_format_and_no_others(name: str) -> None
         if key in traits.columns:
             assert getattr(PoolSpec(uri="x", format=name, columns=columns).columns, key) in ("one", ["one"])
         else:
-            with pytest.raises(ValueError, match=f"columns.{key} is not supported for format {name}, .*; remove it"):
+            remedy = "set format: features" if key == "prediction" else "remove it"
+            with pytest.raises(ValueError, match=f"columns.{key} is not supported for format {name}, .*; {remedy}"):
                 PoolSpec(uri="x", format=name, columns={key: "one"})
 
 
