@@ -71,7 +71,7 @@ def estimates(source: Source, budget: int, seed: int) -> Iterator[list[tuple[flo
     audit = label_rounds(view, outcome, "neyman", in_rounds(budget), seed)
     known = KnownPool(view, codes, [f"{name:g}" for name in names])
     for changed in VARIANTS.values():
-        with mock.patch.multiple(constants, **changed):
+        with mock.patch.dict(vars(constants), changed):
             numbers = numbers_of(known, join(*audit))
             stated = [(numbers.estimate(Metric("accuracy"), 0.95), outcome)]
             if len(names) <= MOST_CLASSES:
