@@ -137,11 +137,11 @@ def planned(case: until.Case, method: str, goal: float, repetitions: int = 9) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["srs", "css", "neyman"])
 def test_labels_are_few_more_than_planned_in_advance_and_the_interval_holds(method: str) -> None:
-    """150 runs on a pool of 4,000 with a tenth of failures; half of them within 15 % of what a plan takes."""
+    """300 runs on a pool of 4,000 with a tenth of failures; half of them within 15 % of what a plan takes."""
     case = a_case(4000, 0.1)
     goal = 0.03
     plan = planned(case, method, goal)
-    stops = [until.run_until(case, method, goal, seed) for seed in range(150)]
+    stops = [until.run_until(case, method, goal, seed) for seed in range(300)]
     assert np.median([stop.labels for stop in stops]) <= 1.15 * plan
     assert sum(stop.error for stop in stops) <= binom.ppf(1 - 1e-4, len(stops), 0.05)
     assert np.median([stop.rounds for stop in stops]) <= 6
