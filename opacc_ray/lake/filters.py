@@ -212,9 +212,8 @@ class _Parser:
             least, _, most = self._value(), self._need("and", "word", "and"), self._value()
             found = Combined("and", (left._replace(operator=">=", value=least), left._replace(value=most)))
         elif self._take("name", "like"):
-            found = left._replace(
-                operator="like", value=self._text_of("a text in quotes").replace("\\", "\\\\")
-            )  # no escape
+            pattern = self._text_of("a text in quotes").replace("\\", "\\\\")  # which stands for itself
+            found = left._replace(operator="like", value=pattern)
         elif is_negated:
             raise self._error("in, between or like")
         else:
@@ -304,7 +303,7 @@ def may_keep(condition: Condition, bounds: Mapping[str, Bounds], constants: Any,
     Raises DataError as :func:`rows_kept`.
     """
     if isinstance(condition, Combined):
-        ends = _ends(condition)
+        ends = _ends(condition, bounds)
         parts = [may_keep(part, bounds, constants, num_parts) for part in ends or condition.parts]
         if ends:
             return np.logical_and.reduce(parts)
@@ -322,12 +321,17 @@ def may_keep(condition: Condition, bounds: Mapping[str, Bounds], constants: Any,
     return own.may_have_values if is_unbounded else own.may_have_values & _in_range(condition, own)
 
 
-def _ends(condition: Combined) -> tuple[Comparison, ...] | None:
-    """Return the comparisons with the least and the greatest of a long list of texts: weaker than ``in``, and fast."""
+def _ends(condition: Combined, bounds: Mapping[str, Bounds]) -> tuple[Comparison, ...] | None:
+    """Return the comparisons with the least and the greatest of a long list: weaker than ``in``, and fast.
+
+    None unless the column has texts, whose order is that of their bytes: '10' is no number that comes before '9'.
+    """
     listed = _listed(condition)
     if listed is None or listed.operator != "==" or len(listed.values) < _LONG:
         return None
-    ends = {">=": min(listed.values), "<=": max(listed.values)}  # texts are in the order of their bytes, as in Arrow
+    if listed.column not in bounds or not is_text(bounds[listed.column].least.type):
+        return None
+    ends = {">=": min(listed.values), "<=": max(listed.values)}
     return tuple(Comparison(listed.column, operator, value) for operator, value in ends.items())
 
 
@@ -354,11 +358,11 @@ def _truth(condition: Condition, table: Any) -> Any:
     if isinstance(condition, Combined):
         listed = _listed(condition)
         column = None if listed is None else column_at(table, listed.column)
-        if listed is not None and column is not None and is_text(_comparable(column).type):
-            column = _comparable(column)
-            found = pc.is_in(column, pa.array(listed.values, column.type))
-            found = pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
-            return found if listed.operator == "==" else pc.invert(found)
+        if listed is not None and column is not None and is_text((texts := _comparable(column)).type):
+            with suppress(ValueError):  # half of a character: refused below, like any value without a meaning
+                found = pc.is_in(texts, pa.array(listed.values, texts.type))
+                found = pc.if_else(pc.is_valid(texts), found, pa.scalar(None, pa.bool_()))
+                return found if listed.operator == "==" else pc.invert(found)
         parts = (_truth(part, table) for part in condition.parts)
         return reduce(pc.and_kleene if condition.word == "and" else pc.or_kleene, parts)
     name, operator, value, cast = condition

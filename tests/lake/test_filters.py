@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake.filters import parse_filter, rows_kept
+from opacc_ray.lake.filters import Bounds, may_keep, parse_filter, rows_kept
 
 TABLE = pa.table(
     {
@@ -147,3 +147,17 @@ def test_times_without_a_zone_are_in_utc() -> None:
     for name in table.column_names:
         for text in ("2026-01-05 12:00:00", "2026-01-05T12:00:00Z", "2026-01-05T12:00+00:00"):
             assert rows_kept(parse_filter(f"{name} > '{text}'"), table).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("quote", ["", "'"])
+def test_a_long_list_of_numbers_keeps_parts_by_their_size_and_not_by_their_texts(quote: str) -> None:
+    condition = parse_filter(f"n in ({', '.join(f'{quote}{i}{quote}' for i in range(1, 31))})")
+    limits = pa.array([15, 40])
+    bounds = {"n": Bounds(limits, limits, np.zeros(2, bool), np.ones(2, bool))}
+    kept = may_keep(condition, bounds, pa.table({}), 2)
+    assert kept.tolist() == rows_kept(condition, pa.table({"n": limits})).tolist() == [True, False]
+
+
+def test_half_of_a_character_in_a_list_is_refused() -> None:
+    with pytest.raises(DataError, match="split"):
+        rows_kept(parse_filter("split in ('test', '\ud800')"), TABLE)
