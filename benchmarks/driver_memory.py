@@ -34,10 +34,9 @@ from opacc_ray.extract.shards import FeatureFile, FeatureShard, encode_shard
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.metrics.metric import ACCURACY, Metric
 from opacc_ray.parts.view import View
-from opacc_ray.pool import Pool
+from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, Pool, Slicing
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.select import select
-from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
 
 CASES = ("1000000×64:ces,deepest,neyman", "1000000×0:srs,deepest,neyman")
 

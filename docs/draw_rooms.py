@@ -37,7 +37,6 @@ PLACES = {
             "parts",
             "designs",
             "pool",
-            "slices",
             "svg",
             "registry",
             "errors",

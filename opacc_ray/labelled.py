@@ -32,12 +32,11 @@ from opacc_ray.estimation.sample import Sample, check_level, join
 from opacc_ray.labels.given_labels import Labelled, labelled_rounds, named
 from opacc_ray.metrics.metric import ACCURACY, Metric, find_place, is_of_class, parse_metric
 from opacc_ray.parts.view import Pools, View, listed, view_of
-from opacc_ray.pool import History, Pool, histories_of
+from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, History, Pool, Slicing, histories_of
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import refuse_other_pools
 from opacc_ray.samplers.select import select as select_by_outcomes
 from opacc_ray.selection import Selection
-from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
 
 
 def select(

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from opacc_ray import slices
+from opacc_ray import pool as pool_module
 from opacc_ray.errors import DataError
-from opacc_ray.slices import NOT_GIVEN, Slicing, joined
+from opacc_ray.pool import NOT_GIVEN, Slicing, joined
 
 
 def names_of(slicing: Slicing) -> list[str]:
@@ -42,7 +42,7 @@ def test_a_crossing_is_the_same_block_by_block(monkeypatch: pytest.MonkeyPatch) 
     second = Slicing(tuple("uvwxyz"), rng.integers(0, 6, 50).astype(np.int32))
     pairs = [f"{a}, {b}" for a, b in zip(names_of(first), names_of(second), strict=True)]
     assert names_of(first.cross(second)) == pairs
-    monkeypatch.setattr(slices, "_BLOCK", 7)
+    monkeypatch.setattr(pool_module, "_BLOCK", 7)
     assert names_of(first.cross(second)) == pairs
     assert first.cross(second).names == tuple(sorted(set(pairs)))
     few = [Slicing(own.names, own.codes[:9]) for own in (first, second)]  # more pairs are possible than examples

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.prior_knowledge import read_history
-from opacc_ray.audit.sanity import warnings_of
+from opacc_ray.audit.earlier_labels import read_history
+from opacc_ray.audit.status import warnings_of
 from opacc_ray.designs.inclusion_probability import Grown
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimation import adjustments
@@ -51,7 +51,7 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, mean_differences, re
 from opacc_ray.metrics.metric import ACCURACY, RMSE, Metric, find_place, is_of_class, parse_metric, tells
 from opacc_ray.metrics.scores import RANKINGS
 from opacc_ray.parts.view import View
-from opacc_ray.pool import NO_HISTORY, History
+from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, NO_HISTORY, History, Slicing
 from opacc_ray.runs import estimate_documents as documents
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.feature_store import find_changed
@@ -60,7 +60,6 @@ from opacc_ray.runs.run_documents import Seal
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.plausibility import without_lead
 from opacc_ray.selection import Selection
-from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
 from opacc_ray.spec import ModelSpec, read_yaml
 from opacc_ray.spec.spec_sections import check_error, check_metrics, check_ratio
 

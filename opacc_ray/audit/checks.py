@@ -17,8 +17,8 @@ from typing import Literal, TypeVar
 from pydantic import Field
 
 from opacc_ray.audit.comparison import check_models
-from opacc_ray.audit.prior_knowledge import check_history
-from opacc_ray.audit.sanity import check_model
+from opacc_ray.audit.earlier_labels import check_history
+from opacc_ray.audit.status import check_model
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shown
 from opacc_ray.extract import reference

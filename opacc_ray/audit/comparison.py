@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.audit import carried_labels
 from opacc_ray.audit.accuracy import basis_of, checked_metric, circumstances_of, class_names, with_labels
-from opacc_ray.audit.prior_knowledge import read_history, refuse_twice
+from opacc_ray.audit.earlier_labels import drawn_after_export, read_history, refuse_twice, taught_ids
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimation.adjustments import Allowance
@@ -367,13 +366,13 @@ def _learned(
     models, uris = [own.spec.model for own in (run, *others)], {own.uri for own in (run, *others)}
     siblings = (own for own in runs_on_pool(run) if own.uri not in uris and own.spec.model in models)
     others = [*others, *siblings]  # another run of a compared model may have exported labels as well
-    taught = carried_labels.taught_ids([run, *others])
+    taught = taught_ids([run, *others])
     if not taught:
         return {"taught": 0, "fresh": False}
     num = known[0].known.pool_size - len(feature_store.find_known(run, sorted(taught), "prediction"))
     found: dict[str, Any] = {
         "taught": len(taught.intersection(id for item in known for id in item.known.ids)),
-        "fresh": carried_labels.drawn_after_export(run, others),
+        "fresh": drawn_after_export(run, others),
         "num_unlearned": num,
     }
     if found["fresh"] and num and len(models) == 2 and outcomes is not None:

@@ -28,7 +28,7 @@ from opacc_ray.audit.accuracy import (
     whole_rounds,
     with_labels,
 )
-from opacc_ray.audit.prior_knowledge import read_history
+from opacc_ray.audit.earlier_labels import read_history
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import LabelError, SpecError, shown
 from opacc_ray.estimation.adjustments import baseline
@@ -50,14 +50,13 @@ from opacc_ray.estimation.sequential import (
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, reason_of
 from opacc_ray.metrics.metric import ACCURACY, Metric, find_place, parse_metric
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.pool import NO_HISTORY, History
+from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, CROSSING, NO_HISTORY, History, Slicing
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Goal, RoundLook
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Report, unreported
 from opacc_ray.samplers.neyman import Parameters
-from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, Slicing
 from opacc_ray.spec.spec_sections import check_ratio
 from opacc_ray.spec.table_spec import read_predictions, warn_without_confidence
 from opacc_ray.spec.validation import read_share

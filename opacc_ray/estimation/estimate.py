@@ -31,10 +31,9 @@ from opacc_ray.estimation.totals import Evidence, Groups, RandomEvidence, measur
 from opacc_ray.metrics import scores
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, Metric, Ratio, find_place
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.pool import NOT_JUDGED, SAYS_RIGHT, SAYS_WRONG, History, Pool, histories_of, verdicts
+from opacc_ray.pool import BY_TRUTH, NOT_JUDGED, SAYS_RIGHT, SAYS_WRONG, History, Pool, Slicing, histories_of, verdicts
 from opacc_ray.samplers.select import content_of, refuse_other_order, refuse_other_pools
 from opacc_ray.selection import Outcome, Selection
-from opacc_ray.slices import BY_TRUTH, Slicing
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.integer]

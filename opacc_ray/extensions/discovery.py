@@ -60,11 +60,10 @@ from opacc_ray.labelled import classes_of, read_sample
 from opacc_ray.labels.given_labels import Labelled, labelled_rounds, named
 from opacc_ray.metrics.metric import FEWEST
 from opacc_ray.parts.view import View
-from opacc_ray.pool import History, Pool
+from opacc_ray.pool import MOST, History, Pool, Slicing
 from opacc_ray.samplers.neyman.sampling import Parameters
 from opacc_ray.samplers.neyman.signals import find_projection
 from opacc_ray.selection import Selection
-from opacc_ray.slices import MOST, Slicing
 
 Array = NDArray[np.float64]
 

@@ -33,8 +33,7 @@ from opacc_ray.lake.parquet_io import encode, numbers, read_bytes, read_footer, 
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of
-from opacc_ray.pool import COLUMNS, FEATURES, Pool
-from opacc_ray.slices import HAS_TAG, MOST, SliceRule, Slicing, joined
+from opacc_ray.pool import COLUMNS, FEATURES, HAS_TAG, MOST, Pool, SliceRule, Slicing, joined
 
 MOST_THREADS = 16
 EXAMPLES_AT_A_TIME = 1 << 18

@@ -55,8 +55,7 @@ from opacc_ray.lake.examples import Columns as ColumnNames
 from opacc_ray.lake.parquet_io import is_list, numbers, numbers_of, taken, texts, to_numpy
 from opacc_ray.lake.pools import planned_ids, read_rows
 from opacc_ray.lake.store import Store, in_order
-from opacc_ray.pool import LAYERS
-from opacc_ray.slices import FOLDER, refuse_many
+from opacc_ray.pool import FOLDER, LAYERS, refuse_many
 from opacc_ray.spec import ModelSpec, PoolSpec, open_pool, rules_of
 from opacc_ray.spec.spec_sections import SEPARATOR
 from opacc_ray.spec.table_spec import class_numbers, confidences

@@ -39,8 +39,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.pool import FEATURES, SOFTMAX_ROUNDING, Pool
-from opacc_ray.slices import CROSSING, Slicing, joined
+from opacc_ray.pool import CROSSING, FEATURES, SOFTMAX_ROUNDING, Pool, Slicing, joined
 
 Result = TypeVar("Result")
 Array = NDArray[np.float64]

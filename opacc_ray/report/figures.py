@@ -18,10 +18,10 @@ from opacc_ray import svg
 from opacc_ray.errors import counted
 from opacc_ray.estimation.intervals import Value, clipped
 from opacc_ray.metrics.metric import ACCURACY
+from opacc_ray.pool import BY_PREDICTION
 from opacc_ray.report import facts
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.runs.estimate_documents import SliceTable
-from opacc_ray.slices import BY_PREDICTION
 
 LEAST_SPAN = 0.01
 """Least span of an axis of estimates."""

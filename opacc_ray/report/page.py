@@ -18,14 +18,14 @@ from markupsafe import Markup
 from opacc_ray.errors import counted
 from opacc_ray.estimation.intervals import clipped
 from opacc_ray.metrics.metric import ACCURACY, FEWEST, WIDEST
+from opacc_ray.pool import BY_PREDICTION
 from opacc_ray.registry import Registry
-from opacc_ray.report import decision, facts
+from opacc_ray.report import facts
 from opacc_ray.report.facts import Cell, Column, Table
 from opacc_ray.report.figures import MOST_PARTS, expected_figure, figures_of, slice_figure
-from opacc_ray.report.report_documents import Gallery, RunReport
-from opacc_ray.runs.estimate_documents import SliceTable
+from opacc_ray.report.report_documents import Gallery, Reliability, RunReport
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable
 from opacc_ray.runs.run_documents import HistorySource
-from opacc_ray.slices import BY_PREDICTION
 from opacc_ray.svg import shortened_to
 
 TEMPLATES = files("opacc_ray.report") / "templates"
@@ -159,7 +159,7 @@ def page(report: RunReport, pictures: Pictures) -> str:
     return template("page.html").render(
         **shared,
         facts=facts,
-        claim=decision.claim(report.reliability, stated) if report.reliability and stated else "",
+        claim=claim(report.reliability, stated) if report.reliability and stated else "",
         figures=figures_of(report),
         expected=expected_figure(report) if stated is None else None,
         matrix=_matrix(report),
@@ -208,6 +208,17 @@ def _noun_of(report: RunReport) -> str:
     """Return the name of the number that a report begins with."""
     lead = report.estimate.lead if report.estimate else ACCURACY
     return facts.noun(report.measure) if lead == ACCURACY else facts.metric_name(lead)
+
+
+def claim(reliability: Reliability, estimate: AccuracyEstimate) -> str:
+    """Compare the model's mean confidence with its accuracy."""
+    confidence, accuracy = reliability.mean_confidence, clipped(estimate)
+    found = "the mean confidence is within the interval"
+    if not estimate.low <= confidence <= estimate.high:
+        kind, points = "over" if confidence > accuracy else "under", 100 * abs(confidence - accuracy)
+        found = f"it is {kind}confident by about {points:.1f} points"
+    means = f"{facts.percent(confidence)}, its accuracy about {facts.percent(accuracy)}"
+    return f"The model's mean confidence over the pool is {means}: {found}."
 
 
 MARKS = {"ok": ("✓", "sound"), "warning": ("!", "with a reservation"), "failed": ("✗", "not sound")}

@@ -10,7 +10,7 @@ from opacc_ray.documents import Document, Part, SealedDocument, format_field
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.estimation.intervals import as_html, as_text, clipped
 from opacc_ray.metrics.metric import ACCURACY, parse_metric
-from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
+from opacc_ray.pool import BY_PREDICTION, BY_TRUTH
 
 
 class RoundCounts(Part):

@@ -40,7 +40,7 @@ from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.s3_store import Access
 from opacc_ray.lake.store_uris import CATALOG, Store, open_store, open_table
 from opacc_ray.metrics.metric import parse_metric
-from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, CROSSING, FOLDER, SliceRule
+from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, CROSSING, FOLDER, SliceRule
 from opacc_ray.spec.spec_sections import ExtractSpec
 
 

@@ -17,8 +17,8 @@ from opacc_ray.errors import SpecError, shortened, shown
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, ERRORS, Metric, find_place, is_of_class, parse_metric
 from opacc_ray.metrics.scores import SCORES
 from opacc_ray.neurons.requirements import Criterion
+from opacc_ray.pool import BY_PREDICTION, BY_TRUTH
 from opacc_ray.samplers import parse_parameters
-from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 from opacc_ray.spec.validation import FunctionName, function_name, read_share, share_of
 
 WAYS = ("factory", "program", "function")

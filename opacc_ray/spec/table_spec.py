@@ -22,9 +22,8 @@ from opacc_ray.lake.logical_schema import is_number
 from opacc_ray.lake.parquet_io import pa, pc, to_numpy
 from opacc_ray.lake.store_uris import Store, absolute, open_store, split
 from opacc_ray.metrics.metric import ERRORS
-from opacc_ray.pool import Pool
+from opacc_ray.pool import CROSSING, Pool
 from opacc_ray.samplers import find_method, parse_parameters
-from opacc_ray.slices import CROSSING
 from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
 from opacc_ray.spec.validation import merged, parse_yaml
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from opacc_ray.audit import stages
+from opacc_ray.audit import verbs
 from opacc_ray.cluster import session
 from opacc_ray.errors import LostRayError
 
 
-@pytest.mark.parametrize(("finished", "attempts"), [(0, 1 + stages.RESTARTS), (2, 3 + stages.RESTARTS)])
+@pytest.mark.parametrize(("finished", "attempts"), [(0, 1 + verbs.RESTARTS), (2, 3 + verbs.RESTARTS)])
 def test_a_run_gives_up_when_one_after_the_other_is_lost_and_no_shard_was_finished(
     finished: int, attempts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -23,9 +23,9 @@ def test_a_run_gives_up_when_one_after_the_other_is_lost_and_no_shard_was_finish
             made.append(0)
         raise LostRayError("the local Ray has ended")
 
-    monkeypatch.setattr(stages, "_extract", lost)
+    monkeypatch.setattr(verbs, "_extract", lost)
     with pytest.raises(LostRayError):
-        stages.extract([], lambda done, total: None)
+        verbs.extract([], lambda done, total: None)
     assert len(tries) == attempts
 
 

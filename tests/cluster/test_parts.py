@@ -22,11 +22,11 @@ from opacc_ray.extract.feature_set import make_index
 from opacc_ray.extract.shards import FeatureFile, FeatureShard, encode_reported, encode_shard, parse_report
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.parts.view import View
+from opacc_ray.pool import SliceRule
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import METHODS
 from opacc_ray.samplers.select import select
-from opacc_ray.slices import SliceRule
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -13,11 +13,10 @@ from opacc_ray.audit.goals import look_for_goal
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report.decision import decided, findings, rounded
 from opacc_ray.report.facts import stated
 from opacc_ray.report.page import page, previous, summary
 from opacc_ray.report.report_documents import ConfusionCell, RunReport
-from opacc_ray.report.run_report import gather
+from opacc_ray.report.run_report import decided, findings, gather, rounded
 from opacc_ray.runs.estimate_documents import ChangedObjects, LabelNoise
 from opacc_ray.runs.run import Run, header_of
 from opacc_ray.spec import parse_spec

@@ -11,11 +11,10 @@ from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.report.decision import worth
 from opacc_ray.report.facts import percent
 from opacc_ray.report.page import page, summary
 from opacc_ray.report.report_documents import RunReport
-from opacc_ray.report.run_report import gather, make_report
+from opacc_ray.report.run_report import gather, make_report, worth
 from opacc_ray.runs.run import Run
 
 

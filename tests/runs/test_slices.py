@@ -19,9 +19,9 @@ from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.extract import table_columns
 from opacc_ray.extract.feature_files import check_type
 from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.pool import SliceRule
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
-from opacc_ray.slices import SliceRule
 from opacc_ray.spec import parse_spec
 
 N = 24

@@ -10,7 +10,7 @@ import pytest
 
 from opacc_ray.errors import SpecError
 from opacc_ray.estimation.adjustments import SampleOf
-from opacc_ray.slices import FOLDER, SliceRule
+from opacc_ray.pool import FOLDER, SliceRule
 from opacc_ray.spec import Spec, load_function, load_spec, parse_spec
 
 

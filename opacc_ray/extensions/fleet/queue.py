@@ -27,7 +27,7 @@ from pydantic import Field
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.progress import Progress
-from opacc_ray.audit.stages import Stage
+from opacc_ray.audit.verbs import Stage
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import ClusterError, DataError, OpaccError, shortened
 from opacc_ray.extensions.fleet.fleet_spec import Fleet, FleetAudit

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from opacc_ray.audit.accuracy import measure_accuracy, whole_rounds
-from opacc_ray.audit.carried_labels import carried_facts
+from opacc_ray.audit.earlier_labels import carried_facts
 from opacc_ray.designs.design import Design
 from opacc_ray.designs.draw_probability import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import CARRIED, NEW, Grown, InclusionProbability
@@ -35,12 +35,12 @@ from opacc_ray.extensions.fleet.fleet_spec import WatchSpec
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.metrics.metric import ACCURACY, Metric
+from opacc_ray.pool import NOT_GIVEN, rank
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import StatedEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import Population, names_of_runs, output_of, run_beside, runs_of
 from opacc_ray.selection import Selection
-from opacc_ray.slices import NOT_GIVEN, rank
 
 log = logging.getLogger(__name__)
 

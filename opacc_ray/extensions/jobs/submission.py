@@ -27,8 +27,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from opacc_ray.audit.progress import LOG
-from opacc_ray.audit.stages import Resolved, resolve
 from opacc_ray.audit.status import ended_by, status
+from opacc_ray.audit.verbs import Resolved, resolve
 from opacc_ray.cluster import session
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import (

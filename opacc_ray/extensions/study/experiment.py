@@ -48,9 +48,9 @@ from opacc_ray.extract.inference import run_here
 from opacc_ray.lake.case_files import stem_of
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.pool import CROSSING
 from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.selection import is_binary
-from opacc_ray.slices import CROSSING
 from opacc_ray.spec import Spec, load_spec, read_yaml, validated
 
 Report = Callable[[int, int], None]

@@ -39,10 +39,10 @@ from opacc_ray.extensions.study.peers import PEERS, Question
 from opacc_ray.extensions.study.study_spec import ITSELF, MethodSpec
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, Metric, Parts, find_place, parse_metric, slopes
 from opacc_ray.neurons.sections import histogram, part_values
+from opacc_ray.pool import Slicing
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.select import select
 from opacc_ray.selection import Outcome, Selection, is_binary
-from opacc_ray.slices import Slicing
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]

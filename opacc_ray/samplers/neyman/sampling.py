@@ -113,12 +113,11 @@ from opacc_ray.metrics.metric import (
     slopes,
 )
 from opacc_ray.parts.view import View
-from opacc_ray.pool import History
+from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, History
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter, unlabelled
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
 from opacc_ray.samplers.neyman.signals import JUDGE, STATED, Signals, with_stated
 from opacc_ray.samplers.plausibility import FORESEEN_FROM
-from opacc_ray.slices import BY_PREDICTION, BY_TRUTH
 
 Array = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from extracting_here import extracting_here
 from small_fleet import SIZES, write_fleet
 
 from opacc_ray.audit import verbs
-from opacc_ray.audit.stages import Stage
+from opacc_ray.audit.verbs import Stage
 from opacc_ray.extensions.fleet.fleet_spec import Fleet, load_fleet
 from opacc_ray.extensions.fleet.queue import Ended, Turns, ended, work_through
 from opacc_ray.samplers.base import unreported
