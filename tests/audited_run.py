@@ -13,8 +13,7 @@ from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import join, open_store
-from opacc_ray.runs.feature_store import write_listing
-from opacc_ray.runs.run import Run, header_of
+from opacc_ray.runs.run import Run, header_of, write_listing
 from opacc_ray.spec import parse_spec
 
 N, PER_SHARD, CLASSES = 90, 30, ["cat", "dog", "owl"]

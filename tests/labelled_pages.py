@@ -21,8 +21,7 @@ from opacc_ray.extract.shards import FeatureShard
 from opacc_ray.labels.web_app import TOKEN, serve
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import join, open_store
-from opacc_ray.runs.feature_store import write_listing
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, write_listing
 from opacc_ray.spec import parse_spec
 
 CLASSES = audited_run.CLASSES

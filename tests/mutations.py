@@ -19,7 +19,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.errors import OpaccError
 from opacc_ray.extensions.evidence.verify import verify
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 
 Rng = np.random.Generator
@@ -128,9 +128,9 @@ def said_of(run: Run) -> Any:
     """All that a run says: its state, what it estimates, and its features."""
     state = status(run).to_dict()
     stated = accuracy.estimate(run).to_dict()
-    with feature_store.open_view(run, ["hidden", "output", "confidence"]) as view:
+    with run_module.open_view(run, ["hidden", "output", "confidence"]) as view:
         features = [part.tolist() for part in view.map(_values)]
-    predictions = feature_store.find_predictions(run, KEYS)
+    predictions = run_module.find_predictions(run, KEYS)
     rounds = [run.read_selection(number).to_dict() for number in run.rounds()]
     return state, stated, features, predictions, rounds
 

@@ -53,9 +53,7 @@ from opacc_ray.metrics.scores import RANKINGS
 from opacc_ray.parts.view import View
 from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, NO_HISTORY, History, Slicing
 from opacc_ray.runs import estimate_documents as documents
-from opacc_ray.runs import feature_store
-from opacc_ray.runs.feature_store import find_changed
-from opacc_ray.runs.run import ESTIMATE, Run
+from opacc_ray.runs.run import ESTIMATE, Run, check_drawn_from, find_changed, open_view, read_column
 from opacc_ray.runs.run_documents import Seal
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.plausibility import without_lead
@@ -270,7 +268,7 @@ def open_for_estimates(run: Run, selections: Sequence[Selection]) -> Iterator[Vi
     optional: tuple[str, ...] = ("confidence",)
     if uses_regression(selections):
         optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
-    with feature_store.open_view(run, (), optional) as view:
+    with open_view(run, (), optional) as view:
         yield view
 
 
@@ -312,7 +310,7 @@ def coded_classes(run: Run, known: Sequence[LabelledRound], view: View) -> tuple
     """
     if not run.spec.model.has_classes:
         return np.zeros(view.size, dtype=np.int32), {"all": 0}
-    predicted, names = feature_store.read_column(run, "prediction"), class_names(run)
+    predicted, names = read_column(run, "prediction"), class_names(run)
     if names is None:
         texts = {text for item in known for own in (item.truth, *item.opinions) for text in own}
         numbers = np.unique([*np.unique(predicted), *map(int, texts)])
@@ -400,7 +398,7 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
             f"{len(missing)} of {sum(len(item.selection) for item in begun)} labels are missing in {run.uri}, the "
             f"first for {missing[0]!r}; import them, or estimate without them, by --partial or, in Python, partial=True"
         )
-    feature_store.check_drawn_from(run, [item.number for item in rounds])
+    check_drawn_from(run, [item.number for item in rounds])
     last = None
     with suppress(DataError):  # it is about to be replaced
         last = run.read_document(documents.AccuracyEstimate, ESTIMATE)
@@ -472,7 +470,7 @@ def _assisted(
         raise SpecError(
             "--assist uses the confidence of the model to predict outcomes, and a regression has none; remove --assist"
         )
-    confidence = feature_store.read_column(run, "confidence").astype(np.float64)
+    confidence = read_column(run, "confidence").astype(np.float64)
     strength = tuned_strength(sample, confidence)
     found = assisted_estimate(sample, confidence, circumstances.own_level, strength)
     return documents.AssistedEstimate(

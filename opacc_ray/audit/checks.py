@@ -37,8 +37,7 @@ from opacc_ray.lake.pools import read_rows
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.registry import require
-from opacc_ray.runs.feature_store import read_listing
-from opacc_ray.runs.run import Run, checked_weights, located
+from opacc_ray.runs.run import Run, checked_weights, located, read_listing
 from opacc_ray.runs.series import PoolChanges, changes_since, features_before, run_beside
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.spec import SURPRISE, Spec, open_pool, plan_pool, rules_of

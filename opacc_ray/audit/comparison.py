@@ -29,9 +29,8 @@ from opacc_ray.lake.pools import planned_ids
 from opacc_ray.metrics.metric import ACCURACY, parse_metric
 from opacc_ray.parts.view import View
 from opacc_ray.pool import NO_HISTORY, History
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import Basis, StatedEstimate
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, find_known, find_predictions, open_view
 from opacc_ray.runs.series import runs_on_pool
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import MethodParameters
@@ -94,7 +93,7 @@ def outcomes_of_all(known: Sequence[LabelledRound], run: Run, others: Sequence[R
     score, ids = read_log(run).score, [name for item in known for name in item.known.ids]
     by_model: list[list[Outcome]] = [[item.outcome for item in known]]
     for other in others:
-        predictions = feature_store.find_predictions(other, ids)
+        predictions = find_predictions(other, ids)
         by_model.append(outcomes_of_another(known, other.spec.model, predictions, score))
     return [np.array(rows) for rows in zip(*by_model, strict=True)]
 
@@ -103,10 +102,10 @@ def outcomes_of_all(known: Sequence[LabelledRound], run: Run, others: Sequence[R
 def open_views(
     run: Run, others: Sequence[Run], needs: Sequence[str], parameters: MethodParameters
 ) -> Iterator[list[View]]:
-    """Open the features for a method, of the run's model and of the others, as :func:`feature_store.open_view`."""
+    """Open the features for a method, of the run's model and of the others, as :func:`open_view`."""
     with ExitStack() as opened:
         yield [
-            opened.enter_context(feature_store.open_view(own, needs, parameters.optional_features, parameters.instead))
+            opened.enter_context(open_view(own, needs, parameters.optional_features, parameters.instead))
             for own in (run, *others)
         ]
 
@@ -369,7 +368,7 @@ def _learned(
     taught = taught_ids([run, *others])
     if not taught:
         return {"taught": 0, "fresh": False}
-    num = known[0].known.pool_size - len(feature_store.find_known(run, sorted(taught), "prediction"))
+    num = known[0].known.pool_size - len(find_known(run, sorted(taught), "prediction"))
     found: dict[str, Any] = {
         "taught": len(taught.intersection(id for item in known for id in item.known.ids)),
         "fresh": drawn_after_export(run, others),

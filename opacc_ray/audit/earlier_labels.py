@@ -59,8 +59,7 @@ from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import open_store, read_uri, write_object
 from opacc_ray.parts.view import View, subset
 from opacc_ray.pool import NO_HISTORY, History, Pool, read_judges, read_said, text_of
-from opacc_ray.runs import feature_store
-from opacc_ray.runs.run import Run, read_kept
+from opacc_ray.runs.run import Run, find_rows, open_view, read_column, read_kept, read_rows, unchanged_plan
 from opacc_ray.runs.run_documents import Draw, Happening, HistorySource, KeptHistory, Taught, described_files
 from opacc_ray.runs.series import grown_from, names_of_runs, output_of, run_beside, runs_of
 from opacc_ray.samplers import find_method, parse_parameters
@@ -225,8 +224,8 @@ def gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
 def _judge(run: Run) -> dict[str, NDArray[np.float64]]:
     """Return the scores (N,) of each judge of the pool."""
     there = run.complete_features()
-    words, model = read_words(run.spec.pool, feature_store.unchanged_plan(run), there), run.spec.model
-    predicted = feature_store.read_column(run, "prediction").tolist() if model.has_classes else None
+    words, model = read_words(run.spec.pool, unchanged_plan(run), there), run.spec.model
+    predicted = read_column(run, "prediction").tolist() if model.has_classes else None
     names = None if predicted is None else [model.name_of(prediction) for prediction in predicted]
     return read_judges(words, names, there.index.num_examples)
 
@@ -365,7 +364,7 @@ def _of_audit(run: Run, other: Run, rounds: Sequence[LabelledRound]) -> _Labelle
         values = np.concatenate(outcomes_of_another(rounds, run.spec.model, said, read_log(run).score))
     outcome = dict(zip(index.tolist(), values.tolist(), strict=True))
     places = _sample(run, np.array(sorted(outcome), dtype=np.int64))
-    rows = feature_store.read_rows(source, LEARNED_FROM, places)
+    rows = read_rows(source, LEARNED_FROM, places)
     found = HistorySource(kind="audit", uri=other.uri, examples=len(places), column=None)
     return _Labelled(found, _comparable(run, rows), np.array([outcome[place] for place in places.tolist()]))
 
@@ -376,7 +375,7 @@ def _said_of(run: Run, other: Run, rounds: Sequence[LabelledRound], index: NDArr
     same_pool = run.header.pool.digest == other.header.pool.digest and _asks(run.spec) == _asks(other.spec)
     if not same_pool or there is None or there.num_examples != rounds[0].selection.pool_size:
         return None
-    ids, said = feature_store.find_rows(run, index)
+    ids, said = find_rows(run, index)
     return said if ids == [name for item in rounds for name in item.known.ids] else None
 
 
@@ -535,7 +534,7 @@ def _choose(run: Run, carried: Carried, num: int, progress: Report) -> Selection
     failure, learns = 1 - _outcomes(run, carried), parameters.learns_from_history
     history = _history(run, carried, failure) if learns else NO_HISTORY
     added, inclusion, num_new = np.empty(0, dtype=np.int64), np.empty(0), int((~carried.common).sum())
-    with feature_store.open_view(run, needs, parameters.optional_features, parameters.instead) as view:
+    with open_view(run, needs, parameters.optional_features, parameters.instead) as view:
         p, leverage = _predicted(view, parameters, carried.places, failure, learns)
         drawn = _draw(run, view, carried, num, history, progress)
         if drawn is not None:
@@ -571,14 +570,14 @@ def _choose(run: Run, carried: Carried, num: int, progress: Report) -> Selection
 def _outcomes(run: Run, carried: Carried) -> NDArray[np.float64]:
     """Return the outcomes (n,) of the carried labels for the run's own model."""
     score, model = read_log(run).score, run.spec.model
-    _, said = feature_store.find_rows(run, carried.places)
+    _, said = find_rows(run, carried.places)
     pairs = zip(said, carried.truth, strict=True)
     return np.array([outcome_of(model, score, prediction, truth) for prediction, truth in pairs], dtype=np.float64)
 
 
 def _history(run: Run, carried: Carried, failure: NDArray[np.float64]) -> History:
     """Return what is known before the draw: the run's history, and the carried labels."""
-    rows: dict[str, Any] = feature_store.read_rows(run, LEARNED_FROM, carried.places)
+    rows: dict[str, Any] = read_rows(run, LEARNED_FROM, carried.places)
     known = read_history(run)
     return replace(known, labelled=[*known.labelled, {"pool": Pool(**rows), "outcomes": 1 - failure}])
 

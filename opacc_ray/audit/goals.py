@@ -51,8 +51,7 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_
 from opacc_ray.metrics.metric import ACCURACY, Metric, find_place, parse_metric
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, CROSSING, NO_HISTORY, History, Slicing
-from opacc_ray.runs import feature_store
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, open_view
 from opacc_ray.runs.run_documents import Goal, RoundLook
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Report, unreported
@@ -552,7 +551,7 @@ def _labels_of(rounds: Sequence[LabelledRound]) -> Previous:
 
 
 def _open_view(run: Run) -> AbstractContextManager[View]:
-    return feature_store.open_view(run, (), Parameters().optional_features)
+    return open_view(run, (), Parameters().optional_features)
 
 
 def _by_labels(

@@ -32,9 +32,8 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, having_la
 from opacc_ray.lake.examples import Plan
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.registry import Registry
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, find_changed, read_sample
 from opacc_ray.runs.run_documents import Commit, DrawnRound, Ended, Goal, GoalProgress, ModelSanity, Predicted, Spread
 from opacc_ray.runs.series import PoolChanges, pool_changes
 from opacc_ray.samplers import plausibility
@@ -220,7 +219,7 @@ def note_predictions(run: Run) -> None:
     model, index = run.spec.model, run.complete_features().index
     is_regression = model.task == "regression"
     name = "prediction" if is_regression else "confidence"
-    values = feature_store.read_sample(run, name) if is_regression or name in index.features else None
+    values = read_sample(run, name) if is_regression or name in index.features else None
     predicted = _predicted(model, index.num_examples, None if is_regression else index.predicted, values)
     spread = predicted.confidence or predicted.values
     span = None if spread is None else plausibility.Range(spread.low, spread.median, spread.high)
@@ -485,7 +484,7 @@ def newest_round(run: Run, goal: Goal | None = None, *, again: bool = False, lik
         notice=f"round {selection.round} was drawn already; label it"
         if again
         else plausibility.without_lead(selection.facts.get("notice"), warnings),
-        objects=feature_store.find_changed(run, [selection.round]),
+        objects=find_changed(run, [selection.round]),
         predicted=predicted_by(run),
         warnings=warnings,
         step=step,

@@ -51,8 +51,21 @@ from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.pool import NO_HISTORY
-from opacc_ray.runs import feature_store
-from opacc_ray.runs.run import HEADER, Closing, Run, checked_weights, header_of, located
+from opacc_ray.runs.run import (
+    HEADER,
+    Closing,
+    Run,
+    check_drawn_from,
+    check_fit,
+    checked_weights,
+    compare_objects,
+    find_chosen,
+    header_of,
+    located,
+    open_view,
+    refuse_nameless,
+    write_listing,
+)
 from opacc_ray.runs.run_documents import ClosedRound, Commit, Happening, RunHeader
 from opacc_ray.runs.series import features_before, known_features, names_of_runs, pool_changes, run_beside
 from opacc_ray.samplers import find_method, parse_parameters
@@ -399,7 +412,7 @@ def index_features(
             f"none of the {len(index.bad)} examples of {job.source.uri} could be read, so the pool is empty"
         )
     _refuse_repeated(job, index, ordered)
-    feature_store.refuse_nameless(job.spec, index, job.source.uri)
+    refuse_nameless(job.spec, index, job.source.uri)
     if len(index.machines) > 1:
         made = Counter(shard.machine for shard in index.shards)
         log.warning(
@@ -528,7 +541,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
         with suppress(DataError):  # it will be extracted again
             there = feature_set.feature_set(store, header.features, spec.surprise()).read()
         if there is not None:
-            feature_store.check_fit(spec, there.index)
+            check_fit(spec, there.index)
         elif not spec.pool.holds_features:
             local.begin()
         if there is None and trial:
@@ -545,7 +558,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     if doubts:
         note_trial(run, doubts)
     adopt_rules(run, spec)
-    feature_store.write_listing(run, plan)
+    write_listing(run, plan)
     return run, stages_of(run, spec, plan, compared)
 
 
@@ -691,7 +704,7 @@ def next_round(
         usual = sample.parameters if method in (None, sample.method) else {}
         return select(run, method or sample.method, budget, {**usual, **(parameters or {})}, progress=progress)
     rounds, labelled = labelled_rounds.read_all(run)
-    feature_store.check_drawn_from(run, [item.number for item in rounds])
+    check_drawn_from(run, [item.number for item in rounds])
     last = rounds[-1]
     before = last.selection
     choice = _choice(run, method or before.method, budget, parameters or {}, before.seed, before)
@@ -733,7 +746,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
         with open_models(run, needs, parameters, known, history) as models:
             chosen = draw(*models)
     else:
-        with feature_store.open_view(run, needs, parameters.optional_features, parameters.instead) as view:
+        with open_view(run, needs, parameters.optional_features, parameters.instead) as view:
             chosen = draw(view, [item.outcome for item in known], history)
     facts = dict(chosen.facts) | ({NAMES_SERVED: True} if choice.names_served else {})
     return replace(chosen, round=len(earlier) + 1, facts=facts)
@@ -742,8 +755,8 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
 def _write_round(run: Run, selection: Selection, labelled: set[str], closing: Closing = lambda now: []) -> None:
     """Write a round with its manifests; ``labelled`` are the ids of all examples with a label."""
     spec = run.spec
-    chosen = feature_store.find_chosen(run, selection, labelled)
-    notes = {key: NOTES[state] for key, state in feature_store.compare_objects(run, [chosen])[1].items()}
+    chosen = find_chosen(run, selection, labelled)
+    notes = {key: NOTES[state] for key, state in compare_objects(run, [chosen])[1].items()}
     first = {name: i for i, name in reversed([*enumerate(chosen.ids)])}  # draws: an example is labelled once
     shown = read_shown(run, [chosen], label_rules(run).show)
     rows = [

@@ -44,8 +44,7 @@ from opacc_ray.lake.examples import Batch, Columns, Example, Plan, Rules, as_dec
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_in_order, read_rows
 from opacc_ray.lake.store_uris import Entry, Store
 from opacc_ray.registry import require
-from opacc_ray.runs.feature_store import unchanged_plan
-from opacc_ray.runs.run import Chosen, Run
+from opacc_ray.runs.run import Chosen, Run, unchanged_plan
 from opacc_ray.spec import PoolSpec, Spec, open_pool, rules_of
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")

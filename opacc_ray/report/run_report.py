@@ -38,9 +38,8 @@ from opacc_ray.report import facts
 from opacc_ray.report import report_documents as documents
 from opacc_ray.report.page import SECTIONS, Picture, Pictures, claim, page, summary
 from opacc_ray.report.report_documents import Gallery, Misprediction, RunReport, WrittenReport
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares, SliceTable, StatedEstimate
-from opacc_ray.runs.run import Chosen, Run, versions
+from opacc_ray.runs.run import Chosen, Run, compare_objects, read_column, versions
 from opacc_ray.runs.series import Population, attempts_of, runs_of
 from opacc_ray.samplers import find_method
 from opacc_ray.selection import Selection
@@ -62,8 +61,8 @@ def read_predictions(run: Run) -> PoolPredictions | None:
     index = run.read_index()
     if index is None or "confidence" not in index.features or run.spec.model.task == "regression":
         return None
-    confidence = feature_store.read_column(run, "confidence").astype(np.float64)
-    return PoolPredictions(np.clip(confidence, 0, 1), feature_store.read_column(run, "prediction").astype(np.int64))
+    confidence = read_column(run, "confidence").astype(np.float64)
+    return PoolPredictions(np.clip(confidence, 0, 1), read_column(run, "prediction").astype(np.int64))
 
 
 def tables_of(
@@ -341,7 +340,7 @@ def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
     if not rows:
         return {}
     chosen, files = Chosen(*map(list, zip(*rows, strict=True))), ExampleFiles(run, numbers)
-    states = {} if pool.holds_features else feature_store.compare_objects(run, [chosen])[1]
+    states = {} if pool.holds_features else compare_objects(run, [chosen])[1]
     notes: Pictures = {
         id: STATES[states[key]] for id, key in zip(chosen.ids, chosen.objects, strict=True) if key in states
     }

@@ -15,7 +15,7 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -94,7 +94,7 @@ def test_same_seed_same_bytes_with_one_actor_or_two(spec, finished: Run, actors:
 @pytest.mark.usefixtures("ray_cluster")
 def test_view_in_actors_selects_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = run.read_selection(1)
-    monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)
+    monkeypatch.setattr(run_module, "MEMORY_LIMIT", 0)
     again = verbs.select(run, "ces", 40, {"candidates": 20})
     assert again.to_dict() == chosen.to_dict()
 
@@ -127,7 +127,7 @@ def test_array_files_give_the_same_features_as_images(spec, finished: Run, tmp_p
     with extracting_here():
         arrays = run_spec(spec(pool={"uri": str(tmp_path / "pool"), "format": "npy"}))
     names = ["hidden", "output", "confidence", "prediction"]
-    with feature_store.open_view(arrays, names) as mine, feature_store.open_view(finished, names) as theirs:
+    with run_module.open_view(arrays, names) as mine, run_module.open_view(finished, names) as theirs:
         assert mine.identify(np.array([69, 70])) == ["a.npy:69", "late-0"]
         for name in names:
             found, expected = (np.concatenate(view.map(getattr, name)) for view in (mine, theirs))

@@ -25,7 +25,7 @@ from opacc_ray.extract import inference
 from opacc_ray.extract.feature_set import ALL
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.report import answers
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -281,14 +281,12 @@ def test_only_new_and_changed_files_of_a_table_are_read(
     spied = extractor_reads(monkeypatch, read)
     second = verbs.first_round(parse_spec(content | {"output": home}, "spec"))
     spied()
-    fresh = {entry.key for entry in feature_store.read_listing(second).values()} - set(
-        feature_store.read_listing(first)
-    )
+    fresh = {entry.key for entry in run_module.read_listing(second).values()} - set(run_module.read_listing(first))
     wanted = names or fresh
     assert set(read) == wanted
     alone = verbs.first_round(parse_spec(content | {"output": str(tmp_path / "others")}, "spec"))
     same(second, alone)
-    with feature_store.open_view(second, ["output"]) as mine, feature_store.open_view(alone, ["output"]) as theirs:
+    with run_module.open_view(second, ["output"]) as mine, run_module.open_view(alone, ["output"]) as theirs:
         assert mine.slicing("camera").codes.tolist() == theirs.slicing("camera").codes.tolist()
         assert mine.slicing("camera").names == theirs.slicing("camera").names
 

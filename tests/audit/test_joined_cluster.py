@@ -9,7 +9,7 @@ from written_pools import SIZE, WRITERS
 
 from opacc_ray.audit import verbs
 from opacc_ray.lake.formats import FORMATS
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -32,7 +32,7 @@ def test_a_pool_has_the_features_and_the_draw_of_this_process_on_a_cluster_that_
 
     def audited(output: str) -> tuple[tuple[str, ...], np.ndarray]:
         run: Run = verbs.first_round(parse_spec(content | {"output": f"{tmp_path}/{output}"}, "spec"), trial=True)
-        with feature_store.open_view(run, [feature]) as view:
+        with run_module.open_view(run, [feature]) as view:
             return run.read_selection(1).ids, np.concatenate(view.map(getattr, feature))
 
     ids, values = audited("joined")

@@ -23,7 +23,7 @@ from extracting_here import extracting_here
 from opacc_ray.audit import verbs
 from opacc_ray.errors import DataError
 from opacc_ray.extract.model_code import confirm, loaded, look_anew, record, records
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -146,7 +146,7 @@ def audit(home: Path, **sections: object) -> tuple[Run, int, int]:
     }
     with extracting_here() as made:
         run = verbs.first_round(parse_spec(content | sections, "spec"), trial=True)
-    return run, (feature_store.read_column(run, "prediction") == 0).sum(), len(made)
+    return run, (run_module.read_column(run, "prediction") == 0).sum(), len(made)
 
 
 @pytest.mark.parametrize("kind", KINDS)

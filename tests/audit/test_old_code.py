@@ -18,7 +18,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.extract import model_code
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -109,7 +109,7 @@ def audit(folder: Path, request: pytest.FixtureRequest) -> Audit:
 
 
 def predicted(run: Run) -> list[int]:
-    return feature_store.read_column(run, "prediction").tolist()
+    return run_module.read_column(run, "prediction").tolist()
 
 
 def edit(file: Path, before: str, after: str) -> None:

@@ -23,7 +23,7 @@ from opacc_ray.extract.shards import FeatureFile, FeatureShard, encode_reported,
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.parts.view import View
 from opacc_ray.pool import SliceRule
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import METHODS
 from opacc_ray.samplers.select import select
@@ -107,7 +107,7 @@ def test_actors_hold_layers_that_are_too_large_for_one_process(
     """They start when a method first asks for a layer; columns are read in this process."""
     here, there = (write_synthetic(f"{tmp_path}/{name}/a-00000001", 70, 5, 15) for name in ("here", "there"))
     first = verbs.select(here, method, 20, {}, seed=3)
-    monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)
+    monkeypatch.setattr(run_module, "MEMORY_LIMIT", 0)
     started: list[int] = []
     plain = ActorParts.__init__
 

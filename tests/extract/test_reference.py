@@ -28,7 +28,7 @@ from opacc_ray.extract.feature_set import Index
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.neurons.requirements import Ranges
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -80,7 +80,7 @@ def finished(lake: str, s3: LocalS3) -> Run:
 
 
 def columns_of(run: Run, *names: str) -> list[np.ndarray]:
-    with feature_store.open_view(run, names) as view:
+    with run_module.open_view(run, names) as view:
         return [np.concatenate(view.map(_get, name)) for name in names]
 
 

@@ -25,7 +25,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.extract.feature_set import plan_set
 from opacc_ray.lake.examples import Plan
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -73,7 +73,7 @@ def features_of(run: Run) -> dict[str, bytes]:
 
 
 def columns_of(run: Run, *names: str) -> list[Any]:
-    with feature_store.open_view(run, names) as view:
+    with run_module.open_view(run, names) as view:
         return [np.concatenate(view.map(getattr, name)) for name in names]
 
 

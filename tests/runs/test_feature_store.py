@@ -18,7 +18,7 @@ from opacc_ray.extract import feature_files
 from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.shards import FeatureShard, Machine, digest_of, encode_shard, report_on
 from opacc_ray.lake.examples import Plan, Shard
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 
 PLAN = Plan(tuple(Shard(number, ()) for number in range(3)), "")
@@ -46,7 +46,7 @@ def test_index_knows_sizes_digests_and_counts(run: Run) -> None:
     index = read_back(run)
     assert index.features == {"hidden": 5, "prediction": 1, "output": 3, "confidence": 1}
     assert index.num_examples == N
-    assert feature_store.predicted_classes(run) == dict(enumerate(np.bincount(PREDICTION).tolist()))
+    assert run_module.predicted_classes(run) == dict(enumerate(np.bincount(PREDICTION).tolist()))
     assert run.num_classes == 3
     for shard, own in zip(index.shards, np.array_split(IDS, 3), strict=True):
         assert shard.bytes == run.features.size(shard.file)
@@ -128,23 +128,23 @@ def test_kinds_of_machines_that_mix_are_named_once(run: Run, caplog: pytest.LogC
 
 
 def test_column_is_read_in_the_order_of_the_pool(run: Run) -> None:
-    assert np.array_equal(feature_store.read_column(run, "confidence"), CONFIDENCE)
+    assert np.array_equal(run_module.read_column(run, "confidence"), CONFIDENCE)
     with pytest.raises(SpecError, match=r"not dsa; add extract\.features"):
-        feature_store.read_column(run, "dsa")
+        run_module.read_column(run, "dsa")
 
 
 def test_chosen_rows_come_in_the_order_of_choice(run: Run) -> None:
     chosen = verbs.select(run, "srs", 50, {})
-    found = feature_store.find_chosen(run, chosen, set())
+    found = run_module.find_chosen(run, chosen, set())
     assert found.ids == found.uris == [IDS[i] for i in chosen.index]
     assert found.predictions == PREDICTION[chosen.index].tolist()
 
 
 def test_predictions_are_found_by_id(run: Run) -> None:
     wanted = [IDS[i] for i in (299, 5, 120, 5)]
-    assert feature_store.find_predictions(run, wanted) == PREDICTION[[299, 5, 120, 5]].tolist()
+    assert run_module.find_predictions(run, wanted) == PREDICTION[[299, 5, 120, 5]].tolist()
     with pytest.raises(DataError, match=r"lacks 1 of 2 labelled examples, the first 'no\.png'"):
-        feature_store.find_predictions(run, [IDS[0], "no.png"])
+        run_module.find_predictions(run, [IDS[0], "no.png"])
 
 
 class Reads:
@@ -171,7 +171,7 @@ def reads(run: Run, monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 
 def test_view_reads_a_column_when_it_is_asked_for(run: Run, reads: Reads) -> None:
-    with feature_store.open_view(run, ["hidden", "confidence"]) as view:
+    with run_module.open_view(run, ["hidden", "confidence"]) as view:
         assert view.size == N
         assert reads.seen == []
         assert np.array_equal(view.column("confidence"), CONFIDENCE)
@@ -217,7 +217,7 @@ def test_directions_of_the_hidden_layer_are_kept_and_the_layer_is_not_read_again
 ) -> None:
     first = draw(wide)
     [kept] = [entry for entry in wide.features.list() if entry.key.startswith(DIRECTIONS)]
-    monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)  # its rows would be held by actors, which do not start
+    monkeypatch.setattr(run_module, "MEMORY_LIMIT", 0)  # its rows would be held by actors, which do not start
     reads = Reads(monkeypatch)
     assert draw(wide) == first
     assert not reads.names  # columns, ids and places are kept in one piece, too
@@ -246,19 +246,19 @@ def test_directions_of_other_features_are_not_taken(wide: Run) -> None:
 
 def test_columns_of_many_small_files_are_kept_in_one_piece(wide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     index = np.arange(0, 2000, 100)
-    first = feature_store.read_column(wide, "confidence"), *feature_store.find_rows(wide, index)
+    first = run_module.read_column(wide, "confidence"), *run_module.find_rows(wide, index)
     reads = Reads(monkeypatch)
     again = Run.open(wide.uri)
-    then = feature_store.read_column(again, "confidence"), *feature_store.find_rows(again, index)
+    then = run_module.read_column(again, "confidence"), *run_module.find_rows(again, index)
     assert np.array_equal(first[0], then[0])
     assert first[1:] == then[1:]
     assert first[1][3] == "000000300.png"
     assert not reads.seen
-    assert feature_store.find_rows(again, index[:10])[0] == first[1][:10]  # half of the files: each is asked
+    assert run_module.find_rows(again, index[:10])[0] == first[1][:10]  # half of the files: each is asked
     assert {names for _, names in reads.seen} == {("id", "prediction")}
 
 
 def test_columns_of_large_files_lie_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_synthetic(str(tmp_path / "wide-00000001"), 20_000, 2, 10_000)
-    feature_store.read_column(run, "confidence")
+    run_module.read_column(run, "confidence")
     assert not [entry for entry in run.features.list() if entry.key.startswith("derived/")]

@@ -20,7 +20,7 @@ from opacc_ray.extract import table_columns
 from opacc_ray.extract.feature_files import check_type
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.pool import SliceRule
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -73,7 +73,7 @@ def run_spec(given: dict[str, Any]) -> Run:
 
 def slices_of(run: Run) -> dict[str, list[str]]:
     """The slice of each example, by the names of the spec."""
-    with feature_store.open_view(run, []) as view:
+    with run_module.open_view(run, []) as view:
         found = {name: view.slicing(name) for name in run.spec.pool.slice_names}
     return {name: [own.names[code] for code in own.codes.tolist()] for name, own in found.items()}
 
@@ -101,7 +101,7 @@ def test_slices_are_the_values_of_the_rows_however_the_pool_is_cut(pool: Path, s
         "folder": ["(none)", *(f"a{i % 2}/b{i % 3}" for i in range(1, N))],
         "folder 1": ["(none)", *(f"a{i % 2}" for i in range(1, N))],
     }
-    with feature_store.open_view(run, []) as view:
+    with run_module.open_view(run, []) as view:
         assert view.slicing("camera").names == ("front", "left", "rear", "(none)")
         assert view.slicing("age").names == ("< 30", "30 to 60", ">= 60", "(none)")
         with pytest.raises(SpecError, match="the pool has no slices 'size'; it has camera, age, folder, folder 1"):
@@ -120,7 +120,7 @@ def test_rows_that_are_filtered_or_excluded_have_no_slice(pool: Path) -> None:
     filtered = {"pool": {"filter": "camera != 'rear'"}, "extract": {"on_bad_item": "exclude", "shard_size": 4}}
     run = run_spec(content(pool, ["camera"], **filtered))
     kept = [i for i in range(1, N) if CAMERA[i] not in (None, "rear")]
-    with feature_store.open_view(run, []) as view:
+    with run_module.open_view(run, []) as view:
         assert view.identify(np.arange(view.size)) == [IDS[i] for i in kept]
     assert slices_of(run)["camera"] == [CAMERA[i] for i in kept]
 
@@ -300,5 +300,5 @@ def test_a_table_whose_older_files_lack_a_column_has_gaps_there(tmp_path: Path) 
 
 
 def run_ids(run: Run) -> list[str]:
-    with feature_store.open_view(run, []) as view:
+    with run_module.open_view(run, []) as view:
         return view.identify(np.arange(view.size))

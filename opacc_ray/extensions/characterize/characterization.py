@@ -34,8 +34,7 @@ from opacc_ray.lake.case_files import stem_of
 from opacc_ray.neurons.requirements import num_met
 from opacc_ray.parts.view import subset, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.runs.feature_store import open_view
-from opacc_ray.runs.run import Run, versions
+from opacc_ray.runs.run import Run, open_view, versions
 from opacc_ray.samplers.select import seed_of
 
 DOCUMENT = "characterization.json"

@@ -31,8 +31,7 @@ from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.pools import read_in_order
 from opacc_ray.pool import Pool
-from opacc_ray.runs.feature_store import unchanged_plan
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, unchanged_plan
 from opacc_ray.spec import ModelSpec, PoolSpec, Spec, open_pool, rules_of, see_modules
 
 if TYPE_CHECKING:

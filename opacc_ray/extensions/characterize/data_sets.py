@@ -21,8 +21,7 @@ from opacc_ray.extract import reference as training
 from opacc_ray.extract.feature_files import Features, StoredParts
 from opacc_ray.lake.case_files import READERS, UNKNOWN, Table, are_numbers, open_table, pool_of, suffix_of
 from opacc_ray.parts.view import View, subset, view_of
-from opacc_ray.runs.feature_store import open_view, predicted_classes
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, open_view, predicted_classes
 from opacc_ray.spec.spec_sections import plain_name
 
 By = Literal["label", "prediction"]

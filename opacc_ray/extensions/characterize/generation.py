@@ -58,8 +58,7 @@ from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.registry import has_package, require
-from opacc_ray.runs.feature_store import open_view
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, open_view
 
 if TYPE_CHECKING:
     from opacc_ray.extensions.characterize.cut_model import CutRun

@@ -30,9 +30,8 @@ from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.registry import require
 from opacc_ray.report.facts import Line, facts, in_a_line, percent, stated
 from opacc_ray.report.run_report import make_report
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, open_view
 from opacc_ray.spec import load_spec
 
 
@@ -165,7 +164,7 @@ def _label(run: Run, number: int, returned: Path, truth: dict[str, int]) -> None
 
 
 def _true_accuracy(run: Run, truth: dict[str, int]) -> float:
-    with feature_store.open_view(run, ["prediction"]) as view:
+    with open_view(run, ["prediction"]) as view:
         names = view.identify(np.arange(view.size))
         return float(np.mean(view.column("prediction") == np.array([truth[name] for name in names])))
 

@@ -41,9 +41,19 @@ from opacc_ray.lake.s3_store import patience
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store, join, open_store, split
 from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, Stated, StatedEstimate
-from opacc_ray.runs.run import ESTIMATE, HEADER, ROUNDS, Run, read_kept, versions
+from opacc_ray.runs.run import (
+    ESTIMATE,
+    HEADER,
+    LISTING,
+    ROUNDS,
+    Run,
+    check_chosen,
+    find_changed,
+    read_kept,
+    read_listing,
+    versions,
+)
 from opacc_ray.runs.run_documents import Draw, ModelSanity, digest_of
 from opacc_ray.runs.series import Attempts
 from opacc_ray.spec import PoolSpec, Spec
@@ -114,7 +124,7 @@ def verify(uri: str, keys: Sequence[str] = (), *, head: str | None = None, allow
         check_run(run, found)
         check_signed(run, public, found, allow_later=allow_later)
         with suppress(OpaccError):  # the problem has been noted
-            objects = feature_store.find_changed(run)
+            objects = find_changed(run)
     return Verification(run=store.uri, objects=objects, **found.fields())
 
 
@@ -286,7 +296,7 @@ def check_run(run: Run, found: Findings, *, has_features: bool = True) -> None:
         _check_slices(run, found)
     _check_reference(run, found)
     _check_history(run, found)
-    found.attempt(run.store.uri_of(feature_store.LISTING), feature_store.read_listing, run)
+    found.attempt(run.store.uri_of(LISTING), read_listing, run)
     found.attempt(run.store.uri_of(SANITY), run.read_document, ModelSanity, SANITY)
     with found.checking(run.store.uri_of("log")):
         for key, text in read_log(run).lost.items():
@@ -404,7 +414,7 @@ def _check_round(run: Run, number: int, index: Index | None, found: Findings) ->
     with found.checking(run.store.uri_of(f"{ROUNDS}{number}")):
         selection = run.read_selection(number)
         if index is not None and not found.faults:
-            feature_store.check_chosen(run, selection)
+            check_chosen(run, selection)
 
 
 # -- archives of others ------------------------------------------------------------------------------------------

@@ -20,8 +20,7 @@ from opacc_ray.labels.shown_examples import THUMBNAIL, ExampleFiles
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.estimate_documents import ChangedObjects
-from opacc_ray.runs.feature_store import find_changed
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, find_changed
 
 log = logging.getLogger(__name__)
 

@@ -34,8 +34,7 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, read_known, weights_
 from opacc_ray.labels.shown_examples import ExampleFiles, context_of, has_pictures
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs import feature_store
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, read_rows
 
 # -- CVAT --------------------------------------------------------------------------------------------------------------
 
@@ -183,7 +182,7 @@ def _samples(
     weights = weights_of(known)
     found: dict[str, dict[str, Any]] = {}
     for item in known:
-        features = feature_store.read_rows(run, ["confidence"], item.known.index)
+        features = read_rows(run, ["confidence"], item.known.index)
         confidences = features["confidence"].tolist() if "confidence" in features else [None] * len(item.truth)
         rows = zip(item.known.ids, item.predicted, item.truth, item.outcome.tolist(), confidences, strict=True)
         for id, predicted, truth, outcome, confidence in rows:

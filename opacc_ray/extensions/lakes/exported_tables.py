@@ -36,8 +36,7 @@ from opacc_ray.extensions.lakes.estimates_table import (
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.lake.parquet_io import encode, read_footer
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs.feature_store import read_tables
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, read_tables
 from opacc_ray.runs.run_documents import digest_of
 from opacc_ray.selection import Selection
 

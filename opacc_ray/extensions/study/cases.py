@@ -42,8 +42,7 @@ from opacc_ray.neurons.requirements import Criterion
 from opacc_ray.parts.view import View, subset, view_of
 from opacc_ray.pool import FEATURES, Pool
 from opacc_ray.report.facts import changed_texts, number, percent
-from opacc_ray.runs import feature_store
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, find_changed, read_rows
 
 MOST_CLASSES = 9999  # largest number of a class
 
@@ -292,7 +291,7 @@ def export_case(run: Run, file: str) -> ExportedLabels:
             f"they are {percent(len(label) / size)} of the pool, and no random sample, so a study of them does not "
             f'show the pool; {size - len(label) - unsure:,} have no label, {unsure} got "can\'t tell"'
         )
-    notes += changed_texts(feature_store.find_changed(run))
+    notes += changed_texts(find_changed(run))
     return ExportedLabels(
         run=run.uri, tool="case", to=write_object(file, sink.getvalue()), examples=len(label), notes=notes
     )
@@ -301,7 +300,7 @@ def export_case(run: Run, file: str) -> ExportedLabels:
 def _arrays(run: Run, label: Mapping[int, str], score: label_log.Score) -> dict[str, NDArray[Any]]:
     """Return the columns of the case by name, (examples, ...) each, for the labels by place in the pool."""
     model = run.spec.model
-    arrays = feature_store.read_rows(run, FEATURES, np.array(list(label), dtype=np.int64))
+    arrays = read_rows(run, FEATURES, np.array(list(label), dtype=np.int64))
     said = zip(label.values(), arrays["prediction"].tolist(), strict=True)
     outcome = np.array([label_log.outcome_of(model, score, value, text) for text, value in said])
     if model.task in ("grade", "multilabel", "counts"):

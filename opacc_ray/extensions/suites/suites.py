@@ -37,9 +37,8 @@ from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.neurons.requirements import Criterion, Ranges
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import COLUMNS, LAYERS, Pool
-from opacc_ray.runs import feature_store
 from opacc_ray.runs.estimate_documents import StatedEstimate
-from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run import HEADER, Run, find_predictions, open_view, read_rows
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.select import select
 from opacc_ray.spec import ModelSpec, Spec, load_spec, parse_spec
@@ -146,8 +145,8 @@ def make_suite(
         raise SpecError(f"there is a suite at {store.uri} already; give another folder, or delete that one")
     within = _checked(run)
     rule, (places, labelled), stated = Criterion.parse(criterion), _labelled(run, within), run.read_estimate()
-    with feature_store.open_view(run, ("prediction",), LAYERS) as view:
-        rows: dict[str, Any] = feature_store.read_rows(run, (*LAYERS, *COLUMNS), places)
+    with open_view(run, ("prediction",), LAYERS) as view:
+        rows: dict[str, Any] = read_rows(run, (*LAYERS, *COLUMNS), places)
         layers: Layers = {name: rows[name] for name in LAYERS if name in rows}
         ranges = Ranges.merge(view.map(_part_ranges)) if rule.needs_ranges and layers else None
         covered = rule.bits(list(layers.values()), ranges) if layers else None
@@ -422,7 +421,7 @@ def _coverage(opened: OpenSuite, answers: _Answers) -> tuple[SuiteCoverage | Non
     if opened.ranges and widths != (known := [len(low) for low in opened.ranges.low]):
         return None, [f"{rule} is not measured: the model's layers have {widths} neurons, the suite's {known}"]
     with contextlib.ExitStack() as until:
-        view = run and until.enter_context(feature_store.open_view(run, ("prediction",), tuple(layers)))
+        view = run and until.enter_context(open_view(run, ("prediction",), tuple(layers)))
         found = cover(layers, rule, opened.ranges, view if view and set(layers) <= view.fields else None)
     assert found is not None
     warnings, met, before = list[str](), found.met / found.requirements, made.met / made.requirements
@@ -487,9 +486,9 @@ def _of_run(run: Run, opened: OpenSuite) -> _Answers:
         return _run_model(run.uri, run.spec, opened, run)
     _check_classes(run.uri, run.spec.model, opened)
     ids = [example.id for example in opened.document.examples]
-    predictions = dict(zip(ids, feature_store.find_predictions(run, ids), strict=True))
+    predictions = dict(zip(ids, find_predictions(run, ids), strict=True))
     places = run.complete_features().features.places(ids)
-    layers = feature_store.read_rows(run, LAYERS, np.array([places[id] for id in ids], dtype=np.int64))
+    layers = read_rows(run, LAYERS, np.array([places[id] for id in ids], dtype=np.int64))
     return _Answers(run.uri, [run.spec.model.name_of(predictions[id]) for id in ids], layers, run)
 
 

@@ -24,7 +24,7 @@ from opacc_ray.extensions.outputs.outputs import remove_runs
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.run_report import gather
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -234,7 +234,7 @@ def outcome(file: str) -> list[str]:
 def test_nothing_outside_a_pack_is_read(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pack(run, str(tmp_path / "e.zip"))
     opened = list[str]()
-    monkeypatch.setattr(feature_store, "open_pool", lambda pool: opened.append(pool.uri) or open_store(pool.uri))
+    monkeypatch.setattr(run_module, "open_pool", lambda pool: opened.append(pool.uri) or open_store(pool.uri))
     assert verify_pack(str(tmp_path / "e.zip")).sound
     assert opened
     assert not any(run.uri.rpartition("/")[0] in uri for uri in opened)

@@ -26,7 +26,7 @@ from opacc_ray.extract.feature_set import read_index
 from opacc_ray.extract.inference import decided_by_output
 from opacc_ray.extract.shards import FeatureShard, Machine, encode_shard
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.runs import feature_store
+from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Happening
 
@@ -201,7 +201,7 @@ def test_damaged_shards_are_refused_where_they_are_read_and_extracted_again(
     file, damage = DAMAGE[kind]
     damage(Path(run.uri) / file)
     if kind in ("page", "footer", "empty", "foreign shard"):
-        with pytest.raises(OpaccError, match=rf"{Path(file).name}\b"), feature_store.open_view(run, ["hidden"]) as view:
+        with pytest.raises(OpaccError, match=rf"{Path(file).name}\b"), run_module.open_view(run, ["hidden"]) as view:
             view.map(lambda pool: pool.hidden)  # read when it is asked for
     with caplog.at_level(logging.INFO):
         again = complete(home)
@@ -220,7 +220,7 @@ def test_shard_with_other_examples_than_the_plan_is_extracted_again(
     run, stage = write_features(str(home))
     run.features.delete("index.json")
     for names in (KEYS[30:32], KEYS[30:60][::-1]):
-        columns = {"prediction": feature_store.np.zeros(len(names), int)}
+        columns = {"prediction": run_module.np.zeros(len(names), int)}
         run.features.write("part-000001.parquet", encode_shard(FeatureShard(names, names, columns, [])))
         with pytest.raises(DataError, match=r"part-000001\.parquet holds .* which are not the 30 of its plan"):
             index_features(stage.job, stage.plan)

@@ -27,8 +27,7 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.report.answers import changed
-from opacc_ray.runs.feature_store import find_changed
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import Run, find_changed
 from opacc_ray.spec import parse_spec
 
 N, PER_FILE = 120, 10
