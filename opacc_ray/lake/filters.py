@@ -64,7 +64,7 @@ _TOKEN = re.compile(
 )
 _WORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
 _SIGNS = {"=": "==", "<>": "!="}
-_OPPOSITE = {"==": "!=", "<": ">=", ">": "<=", "null": "not null", "like": "not like"}
+_OPPOSITE = {"==": "!=", "<": ">=", ">": "<=", "in": "not in", "null": "not null", "like": "not like"}
 _OPPOSITE |= dict(zip(_OPPOSITE.values(), _OPPOSITE, strict=True))
 _TYPES = {"bigint": "bigint", "int": "bigint", "integer": "bigint", "long": "bigint", "double": "double"}
 _TYPES |= {"float": "double", "varchar": "varchar", "string": "varchar", "text": "varchar"}
@@ -76,12 +76,23 @@ _MAX_DIGITS = 400  # before or after the point: more than any column has
 
 
 class Comparison(NamedTuple):
-    """A comparison ``column operator value``; the operator is a sign, "like", "null", or "not" with one of these."""
+    """``column operator value``; the operator is a sign, or "in", "like", "null", or "not" and one of these."""
 
     column: str
     operator: str
     value: Value = ""
     cast: str | None = None  # the type that the column is converted to
+    values: tuple[Value, ...] = ()  # of "in"
+
+    def each(self) -> "Combined":
+        """Return "in", or "not in", as comparisons with each value."""
+        word, sign = ("or", "==") if self.operator == "in" else ("and", "!=")
+        return Combined(word, tuple(self._replace(operator=sign, value=value, values=()) for value in self.values))
+
+    @property
+    def lists_texts(self) -> bool:
+        """Whether the column itself is compared with a list of texts."""
+        return bool(self.values) and self.cast is None and all(type(value) is str for value in self.values)
 
 
 class Combined(NamedTuple):
@@ -89,14 +100,6 @@ class Combined(NamedTuple):
 
     word: str
     parts: tuple["Condition", ...]
-
-
-class _Listed(NamedTuple):
-    """A column that is ("=="), or is not ("!="), one of several texts."""
-
-    column: str
-    values: list[str]
-    operator: str
 
 
 Condition = Comparison | Combined
@@ -206,8 +209,7 @@ class _Parser:
             self._need("null", "word", "null")
             found: Condition = left._replace(operator="null")
         elif self._take("word", "in"):
-            parts = tuple(left._replace(operator="==", value=value) for value in self._values())
-            found = Combined("or", parts)
+            found = left._replace(operator="in", values=self._values())
         elif self._take("name", "between"):
             least, _, most = self._value(), self._need("and", "word", "and"), self._value()
             found = Combined("and", (left._replace(operator=">=", value=least), left._replace(value=most)))
@@ -303,10 +305,7 @@ def may_keep(condition: Condition, bounds: Mapping[str, Bounds], constants: Any,
     Raises DataError as :func:`rows_kept`.
     """
     if isinstance(condition, Combined):
-        ends = _ends(condition, bounds)
-        parts = [may_keep(part, bounds, constants, num_parts) for part in ends or condition.parts]
-        if ends:
-            return np.logical_and.reduce(parts)
+        parts = [may_keep(part, bounds, constants, num_parts) for part in condition.parts]
         if condition.word == "or":
             return np.logical_or.reduce(parts)
         return np.logical_and.reduce([np.ones(num_parts, dtype=bool), *parts])
@@ -317,22 +316,24 @@ def may_keep(condition: Condition, bounds: Mapping[str, Bounds], constants: Any,
     own = bounds[condition.column]
     if condition.operator == "null":
         return own.may_be_null
+    if condition.values:
+        return may_keep(_ends(condition, own) or condition.each(), bounds, constants, num_parts)
     is_unbounded = condition.cast or condition.operator.endswith(("null", "like"))
     return own.may_have_values if is_unbounded else own.may_have_values & _in_range(condition, own)
 
 
-def _ends(condition: Combined, bounds: Mapping[str, Bounds]) -> tuple[Comparison, ...] | None:
+def _ends(condition: Comparison, own: Bounds) -> Combined | None:
     """Return the comparisons with the least and the greatest of a long list: weaker than ``in``, and fast.
 
     None unless the column has texts, whose order is that of their bytes: '10' is no number that comes before '9'.
     """
-    listed = _listed(condition)
-    if listed is None or listed.operator != "==" or len(listed.values) < _LONG:
+    if condition.operator != "in" or len(condition.values) < _LONG:
         return None
-    if listed.column not in bounds or not is_text(bounds[listed.column].least.type):
+    if not condition.lists_texts or not is_text(own.least.type):
         return None
-    ends = {">=": min(listed.values), "<=": max(listed.values)}
-    return tuple(Comparison(listed.column, operator, value) for operator, value in ends.items())
+    texts = list(map(str, condition.values))
+    least, most = Comparison(condition.column, ">=", min(texts)), Comparison(condition.column, "<=", max(texts))
+    return Combined("and", (least, most))
 
 
 def _in_range(condition: Comparison, own: Bounds) -> NDArray[np.bool_]:
@@ -356,16 +357,9 @@ def _in_range(condition: Comparison, own: Bounds) -> NDArray[np.bool_]:
 def _truth(condition: Condition, table: Any) -> Any:
     """Return true, false or null (unknown) for each row, by the three-valued logic of SQL."""
     if isinstance(condition, Combined):
-        listed = _listed(condition)
-        column = None if listed is None else column_at(table, listed.column)
-        if listed is not None and column is not None and is_text((texts := _comparable(column)).type):
-            with suppress(ValueError):  # half of a character: refused below, like any value without a meaning
-                found = pc.is_in(texts, pa.array(listed.values, texts.type))
-                found = pc.if_else(pc.is_valid(texts), found, pa.scalar(None, pa.bool_()))
-                return found if listed.operator == "==" else pc.invert(found)
         parts = (_truth(part, table) for part in condition.parts)
         return reduce(pc.and_kleene if condition.word == "and" else pc.or_kleene, parts)
-    name, operator, value, cast = condition
+    name, operator, value, cast, values = condition
     column = column_at(table, name)
     if column is None:
         there = shortened(", ".join(table.column_names))
@@ -373,18 +367,14 @@ def _truth(condition: Condition, table: Any) -> Any:
     if operator.endswith("null"):
         return (pc.is_null if operator == "null" else pc.is_valid)(column)
     column = _comparable(column)
+    if condition.lists_texts and is_text(column.type):
+        with suppress(ValueError):  # half of a character: refused below, like any value without a meaning
+            found = pc.is_in(column, pa.array(values, column.type))
+            found = pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
+            return found if operator == "in" else pc.invert(found)
+    if values:
+        return _truth(condition.each(), table)
     return _compared(column if cast is None else _cast(column, cast, name), operator, value, name)
-
-
-def _listed(condition: Combined) -> _Listed | None:
-    """Return the list of texts that a condition compares one column with; None if it is another condition."""
-    sign = {"or": "==", "and": "!="}[condition.word]
-    values: dict[str, list[str]] = {}
-    for part in condition.parts:
-        if not isinstance(part, Comparison) or part.operator != sign or part.cast or type(part.value) is not str:
-            return None
-        values.setdefault(part.column, []).append(part.value)
-    return _Listed(*values.popitem(), sign) if len(values) == 1 else None
 
 
 def _comparable(column: Any) -> Any:

@@ -230,6 +230,8 @@ def iceberg_filter(condition: Condition, schema: Any, current: Any) -> Any:
     """
     import pyiceberg.expressions as expressions
 
+    if isinstance(condition, Comparison) and condition.values:
+        condition = condition.each()
     if isinstance(condition, Combined):
         join = expressions.And if condition.word == "and" else expressions.Or
         parts = [iceberg_filter(part, schema, current) for part in condition.parts]
@@ -246,7 +248,7 @@ def _predicate(condition: Comparison, schema: Any, current: Any) -> Any:
     import pyiceberg.expressions as expressions
     from pyiceberg.expressions.visitors import bind
 
-    _, operator, value, cast = condition
+    _, operator, value, cast, _ = condition
     field = schema.find_field(condition.column)
     name, kind = current.find_column_name(field.field_id), str(field.field_type)
     if name is None or cast is not None or operator.endswith("like"):
