@@ -13,9 +13,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from opacc_ray.cli.explanations import MethodEntry, list_methods, type_text
+from opacc_ray.extensions.case_files import ALIASES
 from opacc_ray.extensions.study.peers import PEERS
 from opacc_ray.extensions.study.study_spec import StudySpec
-from opacc_ray.lake.case_files import ALIASES
 from opacc_ray.lake.formats import FORMATS, find_format
 from opacc_ray.spec import Spec
 

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, SpecError, counted
+from opacc_ray.extensions.case_files import stem_of
 from opacc_ray.extensions.characterize.classes import Clusters, Grouped, Metrics, Regions, find_clusters, measure
 from opacc_ray.extensions.characterize.covariate_shift import LEAST, LEAST_TESTED, Moved, Shift, measure_shift
 from opacc_ray.extensions.characterize.data_sets import (
@@ -30,7 +31,6 @@ from opacc_ray.extensions.characterize.data_sets import (
     read_file,
     training_data,
 )
-from opacc_ray.lake.case_files import stem_of
 from opacc_ray.neurons.requirements import num_met
 from opacc_ray.parts.view import subset, view_of
 from opacc_ray.pool import Pool

@@ -81,7 +81,7 @@ def characterize(
 
 def _sets_of(uri: str) -> "list[Run | str]":
     """Return the run of a URI, the file that it names, or the files of a folder."""
-    from opacc_ray.lake.case_files import READERS, suffix_of
+    from opacc_ray.extensions.case_files import READERS, suffix_of
     from opacc_ray.lake.store_uris import open_store
     from opacc_ray.runs.run import HEADER, Run
 

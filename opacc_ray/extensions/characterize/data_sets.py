@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shown
+from opacc_ray.extensions.case_files import READERS, UNKNOWN, Table, are_numbers, open_table, pool_of, suffix_of
 from opacc_ray.extensions.characterize.classes import Grouped
 from opacc_ray.extract import reference as training
 from opacc_ray.extract.feature_files import Features, StoredParts
-from opacc_ray.lake.case_files import READERS, UNKNOWN, Table, are_numbers, open_table, pool_of, suffix_of
 from opacc_ray.parts.view import View, subset, view_of
 from opacc_ray.runs.run import Run, open_view, predicted_classes
 from opacc_ray.spec.spec_sections import plain_name

@@ -40,6 +40,7 @@ from scipy.special import softmax
 
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.extensions.case_files import READERS, suffix_of
 from opacc_ray.extensions.characterize.characterization import Share
 from opacc_ray.extensions.characterize.classes import (
     Clusters,
@@ -53,7 +54,6 @@ from opacc_ray.extensions.characterize.classes import (
 )
 from opacc_ray.extensions.characterize.data_sets import FEATURES, By, DataSet, class_list, open_reference
 from opacc_ray.extensions.characterize.vector_pictures import Pictures, draw_pictures
-from opacc_ray.lake.case_files import READERS, suffix_of
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool

@@ -1,6 +1,6 @@
 """Read cases, pools whose outcomes are all known, from .npz, Parquet or CSV, and write the labels of a run as one.
 
-Columns are those of :mod:`opacc_ray.lake.case_files`. The first of these that exists defines the outcome:
+Columns are those of :mod:`opacc_ray.extensions.case_files`. The first of these that exists defines the outcome:
 
     outcome, correct      1 or 0, true or false, pass or fail, or a score in [0, 1]
     squared_error         of a regression: outcome = 1 - squared_error / scale², not below 0
@@ -21,11 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError, meant, shown
-from opacc_ray.extensions.study.study_spec import CaseSpec, Subpools
-from opacc_ray.labels import label_log, labelled_rounds
-from opacc_ray.labels.joining import class_of
-from opacc_ray.labels.label_actions import ExportedLabels
-from opacc_ray.lake.case_files import (
+from opacc_ray.extensions.case_files import (
     ALIASES,
     OUTCOMES,
     READERS,
@@ -37,6 +33,10 @@ from opacc_ray.lake.case_files import (
     real_numbers,
     suffix_of,
 )
+from opacc_ray.extensions.study.study_spec import CaseSpec, Subpools
+from opacc_ray.labels import label_log, labelled_rounds
+from opacc_ray.labels.joining import class_of
+from opacc_ray.labels.label_actions import ExportedLabels
 from opacc_ray.lake.store_uris import absolute, open_store, write_object
 from opacc_ray.neurons.requirements import Criterion
 from opacc_ray.parts.view import View, subset, view_of

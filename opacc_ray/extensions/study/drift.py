@@ -30,7 +30,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake.case_files import read_npz
+from opacc_ray.extensions.case_files import read_npz
 from opacc_ray.lake.decode import ImageError, decode_image, encode_png
 from opacc_ray.lake.pools import find_files
 from opacc_ray.lake.store_uris import open_store, read_uri, write_object

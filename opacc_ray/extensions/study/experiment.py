@@ -29,6 +29,7 @@ import numpy as np
 
 from opacc_ray._version import __version__
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.extensions.case_files import stem_of
 from opacc_ray.extensions.study import cases, drift, trials
 from opacc_ray.extensions.study.measures import (
     CaseFacts,
@@ -45,7 +46,6 @@ from opacc_ray.extensions.study.peers import PEERS, kind_of
 from opacc_ray.extensions.study.study_figures import draw_study
 from opacc_ray.extensions.study.study_spec import CaseSpec, MethodSpec, StudySpec
 from opacc_ray.extract.inference import run_here
-from opacc_ray.lake.case_files import stem_of
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.pool import CROSSING

@@ -30,9 +30,9 @@ from pydantic import (
 )
 
 from opacc_ray.errors import SpecError
+from opacc_ray.extensions.case_files import stem_of
 from opacc_ray.extensions.study.f_measures import weight_of
 from opacc_ray.extensions.study.peers import PEERS
-from opacc_ray.lake.case_files import stem_of
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, CLASS_METRICS, parse_metric
 from opacc_ray.neurons.requirements import Criterion
 from opacc_ray.samplers import find_method, parse_parameters
