@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -41,6 +42,27 @@ _OF_CLASSES = {
     "dsa": "dsa compares classes, and a regression has none; choose lsa",
 }
 """Why a regression lacks some features."""
+
+_ANY = ("classification", "multilabel", "regression")
+
+_ONLY_FOR = {
+    "model.classes": _ANY,
+    "model.counts": ("counts",),
+    "model.grades": ("grade",),
+    "pool.columns.answer": ("grade",),
+    "pool.columns.prediction": _ANY,
+    "pool.columns.output": ("classification", "regression"),
+    "pool.columns.dsa": _ANY,
+    "reference.labels": _ANY,
+    "sample.models": _ANY,
+    "labels.unit": ("labels that are numbers",),
+    "labels.range": ("labels that are numbers",),
+    "labels.numbers_are_classes": ("classification",),
+    "score.error_scale": ("regression",),
+    "score.within": ("regression",),
+    "score.exact": ("multilabel",),
+}
+"""Tasks that support a key. Where people judge an answer, or count, there is no other prediction and no other label."""
 
 _OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
 """Keys of a model that are not supported for stored features."""
@@ -131,6 +153,7 @@ class Spec(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Spec":
+        self._refuse_keys_of_other_tasks()
         self._check_model()
         self._check_history()
         self._check_task()
@@ -192,6 +215,13 @@ class Spec(Section):
             content["pool"]["columns"]["judges"] = None
         return parse_spec(content, "the spec")
 
+    def _refuse_keys_of_other_tasks(self) -> None:
+        task = self.model.task
+        kinds = {task, "labels that are numbers"} if self.model.reads_numbers else {task}
+        for key, tasks in _ONLY_FOR.items():
+            if reduce(lambda own, name: getattr(own, name, None), key.split("."), self) and kinds.isdisjoint(tasks):
+                raise SpecError(f"{key} is only supported for {', '.join(tasks)}, and model.task is {task}; remove it")
+
     def _check_shown(self) -> None:
         shown, pool = self.manifest.show, self.pool
         if shown and not has_rows(pool.format):
@@ -239,16 +269,13 @@ class Spec(Section):
             )
 
     def _check_grades(self) -> None:
-        answer, is_grade = self.pool.columns.answer or [], self.model.task == "grade"
-        if answer and not is_grade:
-            raise SpecError(f"pool.columns.answer is only supported for task: grade, not {self.model.task}; remove it")
-        if not is_grade:
+        answer = self.pool.columns.answer or []
+        if self.model.task != "grade":
             return
         num = 2 if self.model.prefers else 1
         if len(answer) != num:
             why = "a preference is between two answers" if num == 2 else "annotators grade one answer"
             raise SpecError(f"pool.columns.answer names {len(answer)} columns, and {why}; name {num}")
-        self._refuse_other_answers("answer")
 
     def _check_counts(self) -> None:
         if self.model.counts is None:
@@ -264,25 +291,12 @@ class Spec(Section):
                 "task: counts needs a table of the pool: pool.format: features, with columns.id, and with "
                 "columns.confidence if there is one"
             )
-        self._refuse_other_answers("model")
-
-    def _refuse_other_answers(self, judged: str) -> None:
-        """Raise SpecError for other predictions and labels, where annotators judge what the model says."""
-        columns = {f"pool.columns.{name}": getattr(self.pool.columns, name) for name in ("output", "prediction", "dsa")}
-        others = {"sample.models": self.sample.models, "reference.labels": self.reference and self.reference.labels}
-        key = next((name for name, value in (columns | others).items() if value), None)
-        if key is not None:
-            task = self.model.task
-            raise SpecError(
-                f"{key} is not supported for task: {task}, whose labels judge this {judged} alone; remove it"
-            )
 
     def _check_task(self) -> None:
         self._check_grades()
         self._check_counts()
         self.labels.check(self.model)
-        self.score.check(self.model.task)
-        if self.model.task == "multilabel" and (not self.pool.holds_features or self.pool.columns.output):
+        if self.model.task == "multilabel" and not self.pool.holds_features:
             raise SpecError(
                 "task: multilabel needs stored predictions: pool.format: features, with columns.prediction that holds "
                 "lists of classes, or texts such as cat|dog"

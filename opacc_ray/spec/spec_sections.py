@@ -203,18 +203,8 @@ class ModelSpec(Section):
             raise ValueError("a program is code with your permissions; set trust: true if you trust its source")
         if self.task == "multilabel":
             self._has_distinct_names()
-        if (self.counts is None) == (self.task == "counts"):
-            raise ValueError(
-                "counts are missing, which task: counts needs; name them, as in counts: [tp, fp, fn]"
-                if self.counts is None
-                else "counts are only supported for task: counts; remove them"
-            )
-        if self.counts is not None and self.classes is not None:
-            raise ValueError("classes are not supported for task: counts, whose labels are counts; remove them")
-        if self.grades is not None and self.task != "grade":
-            raise ValueError("grades are only supported for task: grade; remove them")
-        if self.task == "grade" and self.classes is not None:
-            raise ValueError("classes are not supported for task: grade, whose labels are grades; remove them")
+        if self.task == "counts" and self.counts is None:
+            raise ValueError("counts are missing, which task: counts needs; name them, as in counts: [tp, fp, fn]")
         unused = next((key for key in ("weights", "hidden_layer") if getattr(self, key)), None)
         if unused and ways and ways[0] != "factory":
             raise ValueError(f"{unused} is only supported for a factory; a {ways[0]} has its own, so remove it")
@@ -565,13 +555,9 @@ class LabelsSpec(Guidance):
         unknown = next((name for name in self.describe if name not in known), None)
         if unknown is not None and known:
             raise SpecError(f"labels.describe names {unknown!r}, which is none of {shortened(', '.join(known), 200)}")
-        if (self.unit or self.range) and not model.reads_numbers:
-            key = "unit" if self.unit else "range"
-            raise SpecError(f"labels.{key} is only supported for labels that are numbers; remove it")
         digits = next((name for name in model.classes or () if name.strip().isdecimal()), None)
-        if self.numbers_are_classes and (digits or not model.has_classes):
-            why = f"the name of class {digits!r} is a number" if digits else f"task {model.task} has no classes"
-            raise SpecError(f"labels.numbers_are_classes: {why}; remove it")
+        if self.numbers_are_classes and digits:
+            raise SpecError(f"labels.numbers_are_classes: the name of class {digits!r} is a number; remove it")
 
 
 class ScoreSpec(Section):
@@ -590,17 +576,6 @@ class ScoreSpec(Section):
         if self.error_scale is not None and self.within is not None:
             raise ValueError("error_scale and within both define the score; remove one")
         return self
-
-    def check(self, task: str) -> None:
-        """Raise SpecError for a score that does not fit a task."""
-        if task not in ("regression", "multilabel") and self != ScoreSpec():
-            raise SpecError(
-                f"score is only supported for regressions and multilabel, and model.task is {task}; remove it"
-            )
-        if task == "regression" and self.exact is not None:
-            raise SpecError("score.exact is only supported for multilabel; remove it")
-        if task == "multilabel" and (self.error_scale or self.within):
-            raise SpecError("score.error_scale and score.within are only supported for regressions; remove them")
 
 
 # -- goal ------------------------------------------------------------------------------------------------------

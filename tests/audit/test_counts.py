@@ -216,7 +216,7 @@ def test_a_row_with_some_counts_is_refused_and_an_empty_one_waits(tmp_path: Path
         ({"metrics": ["macro_f1"]}, "needs classes, and labels are counts"),
         ({"metrics": ["tp / (tp - fn)"]}, "is no sum of names"),
         ({"model": {"task": "counts"}}, "counts are missing"),
-        ({"model": {"counts": ["tp"]}}, "counts are only supported for task: counts"),
+        ({"model": {"counts": ["tp"]}}, "model.counts is only supported for counts"),
         ({"model": {"task": "counts", "counts": ["id"]}}, "'id' is no name of a count"),
         ({"model": {"task": "counts", "counts": ["tp", "tp"]}}, "appears twice"),
         ({"model": {"classes": ["a", "b"]}}, "names no output and no prediction"),

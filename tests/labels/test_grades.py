@@ -245,19 +245,19 @@ GRADED, TAGGED = {"task": "grade"}, {"task": "multilabel"}
 @pytest.mark.parametrize(
     ("columns", "model", "score", "said"),
     [
-        ({"prediction": "p", "answer": "a"}, GRADED, {}, "pool.columns.prediction is not supported for task: grade"),
-        ({"answer": "a"}, {}, {}, "pool.columns.answer is only supported for task: grade"),
+        ({"prediction": "p", "answer": "a"}, GRADED, {}, "pool.columns.prediction is only supported for"),
+        ({"answer": "a"}, {}, {}, "pool.columns.answer is only supported for grade"),
         ({"confidence": "c", "answer": ["a", "b"]}, GRADED, {}, "and annotators grade one answer; name 1"),
         ({"answer": "a"}, GRADED | {"grades": "preference"}, {}, "a preference is between two answers; name 2"),
         ({"answer": "a"}, {"task": "grade", "grades": "stars"}, {}, "use verdict, 1-5, preference, score"),
         ({"answer": "a"}, {"task": "grade", "grades": {"good": 2, "bad": 0}}, {}, "the worst 0 and the best 1"),
-        ({"answer": "a"}, {"task": "grade", "classes": ["a", "b"]}, {}, "classes are not supported for task: grade"),
-        ({"prediction": "a"}, {"grades": "score"}, {}, "grades are only supported for task: grade"),
+        ({"answer": "a"}, {"task": "grade", "classes": ["a", "b"]}, {}, "model.classes is only supported for"),
+        ({"prediction": "a"}, {"grades": "score"}, {}, "model.grades is only supported for grade"),
         ({}, {"task": "multilabel"}, {}, "classes are missing, which task: multilabel needs"),
         ({}, {"task": "multilabel", "classes": ["a", "b|c"]}, {}, "with task: multilabel a name has no '|'"),
         ({}, TAGGED | {"classes": [f"c{i}" for i in range(53)]}, {}, "supports 52 classes, and there are 53"),
-        ({}, {"task": "multilabel", "classes": ["a"]}, {"within": 1}, "are only supported for regressions"),
-        ({}, {"classes": ["a"]}, {"exact": True}, "only supported for regressions and multilabel"),
+        ({}, {"task": "multilabel", "classes": ["a"]}, {"within": 1}, "score.within is only supported for regression"),
+        ({}, {"classes": ["a"]}, {"exact": True}, "score.exact is only supported for multilabel"),
     ],
 )
 def test_specs_that_do_not_fit_are_refused(columns: Any, model: Any, score: Any, said: str) -> None:
