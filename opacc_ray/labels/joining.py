@@ -54,7 +54,7 @@ LONGEST_GUESS = 100  # most characters of a label that is compared with the clas
 EMPTY_LIKE = frozenset({"n/a", "na", "nan", "none", "null", "nil", "-", "unknown"})
 
 
-def class_of(label_text: str, classes: Sequence[str] | None, num_classes: int | None = None, *, id: str) -> int:
+def class_of(label_text: str, classes: Sequence[str] | None, num_classes: int | None = None) -> int:
     """Return the index of the class that a label names.
 
     Only two kinds of class are named by their index: classes without names (`classes` None), below `num_classes` if
@@ -63,28 +63,18 @@ def class_of(label_text: str, classes: Sequence[str] | None, num_classes: int | 
     index = find_class(label_text, classes)
     if index is None:
         advice = f"; {COUNTED}" if name_by_number(label_text, classes) != label_text else ""
-        why = why_no_class(label_text, classes)
-        raise LabelError(f"example {quoted(id)} has the label {quoted(label_text)}, {why}{advice}")
+        raise LabelError(f"{why_no_class(label_text, classes)}{advice}")
     if num_classes is not None and index >= num_classes:
-        raise LabelError(
-            f"example {quoted(id)} has the label {quoted(label_text)}, which is none of the {num_classes} classes: "
-            f"use a whole number from 0 to {num_classes - 1}"
-        )
+        raise LabelError(f"which is none of the {num_classes} classes: use a whole number from 0 to {num_classes - 1}")
     return index
 
 
-def value_of(label_text: str, *, id: str) -> float:
-    """Return the number in a label of a regression; raises LabelError if it is none."""
-    value = number_in(label_text)
-    if value is None:
-        raise LabelError(f"example {quoted(id)} has the label {quoted(label_text)}: write a number such as 12.5")
-    return value
-
-
-def number_in(text: str) -> float | None:
-    """Return the number that a text is, also with a decimal comma such as 2,75; None for 1,250, which may be 1250."""
-    plain = text if THOUSANDS.fullmatch(text) else text.replace(",", ".", 1)
-    return float(plain) if NUMBER.fullmatch(plain) else None
+def value_of(label_text: str) -> float:
+    """Return the number in a label, also with a decimal comma; raises LabelError for 1,250, which may be 1250."""
+    plain = label_text if THOUSANDS.fullmatch(label_text) else label_text.replace(",", ".", 1)
+    if not NUMBER.fullmatch(plain):
+        raise LabelError("which is no number: write one such as 12.5")
+    return float(plain)
 
 
 def canonical_number(value: float) -> str:
@@ -160,12 +150,11 @@ def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:
     Besides its name, a grade is named by `SYNONYMS`, and by its outcome: 1, 0.5. Of a preference, A and B are the
     answers in the order in which they were shown (:func:`is_swapped`). Raises LabelError if the label is no grade.
     """
-    outcomes, place = model.outcomes, f"example {quoted(id)} has the label {quoted(label_text)}"
+    outcomes = model.outcomes
     if outcomes is None:
-        value = number_in(label_text)
-        if value is None or not 0 <= value <= 1:
-            raise LabelError(f"{place}: write a score from 0 to 1, such as 0.8")
-        return canonical_number(value)
+        if not 0 <= value_of(label_text) <= 1:
+            raise LabelError("which is no score from 0 to 1: write one such as 0.8")
+        return canonical_number(value_of(label_text))
     text = plain_words(label_text)
     if model.prefers and text in ("a", "b"):
         return "first" if (text == "a") != is_swapped(id) else "second"
@@ -178,23 +167,20 @@ def grade_of(label_text: str, model: ModelSpec, *, id: str) -> str:
         grade = by_outcome[0]
     if grade is None:
         shown = ["A", "B", "tie"] if model.prefers else list(outcomes)
-        raise LabelError(f"{place}, which is none of the grades: use {', '.join(map(quoted, shown))}")
+        raise LabelError(f"which is none of the grades: use {', '.join(map(quoted, shown))}")
     return grade
 
 
-def set_of(label_text: str, model: ModelSpec, *, id: str) -> str:
+def set_of(label_text: str, model: ModelSpec) -> str:
     """Return the canonical form of a label of several classes; raises LabelError if one is none of the classes."""
     try:
         return model.set_name(model.classes_in(label_text))
     except ValueError as error:
         why = why_no_class(str(error), model.classes)
-        raise LabelError(
-            f"example {quoted(id)} has the label {quoted(label_text)} with {quoted(str(error))}, {why}, "
-            f"with {SEPARATOR!r} between them, or {NONE!r}"
-        ) from None
+        raise LabelError(f"with {quoted(str(error))}, {why}, with {SEPARATOR!r} between them, or {NONE!r}") from None
 
 
-def counts_of(label_text: str, names: Sequence[str], *, id: str) -> str:
+def counts_of(label_text: str, names: Sequence[str]) -> str:
     """Return the canonical form of counts, ``tp=5 fp=0 fn=2``, or the numbers alone in their order, ``5 0 2``.
 
     Raises LabelError if one is missing or no count.
@@ -202,13 +188,15 @@ def counts_of(label_text: str, names: Sequence[str], *, id: str) -> str:
     pairs = [part.partition("=") for part in re.split(r"[\s,;]+", label_text.strip())]
     if len(pairs) == len(names) and not any(is_named for _, is_named, _ in pairs):
         pairs = [(name, "=", text) for name, (text, _, _) in zip(names, pairs, strict=True)]
-    counts, place = {name: text for name, _, text in pairs}, f"example {quoted(id)} has the label {quoted(label_text)}"
+    counts = {name: text for name, _, text in pairs}
     form = " ".join(f"{name}=0" for name in names)
     if len(counts) < len(pairs) or counts.keys() != set(names):
-        raise LabelError(f"{place}: write each count once, as in {form}, or {len(names)} numbers in that order")
+        raise LabelError(
+            f"which is no {len(names)} counts: write each once, as in {form}, or their numbers in that order"
+        )
     unfit = next((name for name, text in counts.items() if not NUMBER.fullmatch(text) or float(text) < 0), None)
     if unfit is not None:
-        raise LabelError(f"{place}, where {unfit} is no count: write numbers of at least 0, as in {form}")
+        raise LabelError(f"where {unfit} is no count: write numbers of at least 0, as in {form}")
     return " ".join(f"{name}={canonical_number(float(counts[name]))}" for name in names)
 
 
@@ -241,18 +229,24 @@ def reading_by(
     ``num_classes`` is None where it is not known yet. The function raises LabelError for a text that is no label.
     """
 
-    def read(name: str, text: str) -> str:
+    def form(id: str, text: str) -> str:
         if model.task == "grade":
-            return grade_of(text, model, id=name)
+            return grade_of(text, model, id=id)
         if model.task == "multilabel":
-            return set_of(text, model, id=name)
+            return set_of(text, model)
         if model.counts is not None:
-            return counts_of(text, model.counts, id=name)
+            return counts_of(text, model.counts)
         if model.task == "regression":
-            return canonical_number(value_of(text, id=name))
+            return canonical_number(value_of(text))
         if numbers_are_classes:
             text = name_by_number(text, model.classes)
-        return model.name_of(class_of(text, model.classes, num_classes, id=name))
+        return model.name_of(class_of(text, model.classes, num_classes))
+
+    def read(id: str, text: str) -> str:
+        try:
+            return form(id, text)
+        except LabelError as error:
+            raise LabelError(f"example {quoted(id)} has the label {quoted(text)}, {error}") from None
 
     return read
 

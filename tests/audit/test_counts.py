@@ -184,17 +184,17 @@ def test_ratios_are_widened_where_annotators_count_otherwise(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tp=1 fp=0", "write each count once, as in tp=0 fp=0 fn=0, or 3 numbers in that order"),
-        ("tp=1 tp=2 fp=0 fn=0", "write each count once"),
+        ("tp=1 fp=0", "which is no 3 counts: write each once, as in tp=0 fp=0 fn=0"),
+        ("tp=1 tp=2 fp=0 fn=0", "which is no 3 counts"),
         ("tp=1 fp=-1 fn=0", "where fp is no count"),
         ("1 2 x", "where fn is no count"),
-        ("cat", "write each count once"),
+        ("cat", "which is no 3 counts"),
     ],
 )
 def test_what_is_no_count_is_refused(text: str, said: str) -> None:
     with pytest.raises(LabelError, match=said):
-        counts_of(text, ("tp", "fp", "fn"), id="a")
-    assert counts_of("3, 0.0 1", ("tp", "fp", "fn"), id="a") == "tp=3 fp=0 fn=1"
+        counts_of(text, ("tp", "fp", "fn"))
+    assert counts_of("3, 0.0 1", ("tp", "fp", "fn")) == "tp=3 fp=0 fn=1"
 
 
 def test_a_row_with_some_counts_is_refused_and_an_empty_one_waits(tmp_path: Path) -> None:

@@ -308,6 +308,6 @@ def _arrays(run: Run, label: Mapping[int, str], score: label_log.Score) -> dict[
     if model.task == "regression":
         truth = {"target": np.array([float(text) for text in label.values()])}
     else:
-        classes = [class_of(text, model.classes, id="") for text in label.values()]
+        classes = [class_of(text, model.classes) for text in label.values()]
         truth = {"label": np.array(classes, dtype=np.int64)}
     return arrays | truth | {"outcome": outcome}
