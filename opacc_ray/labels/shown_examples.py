@@ -22,7 +22,6 @@ import io
 import json
 import re
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,11 +34,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, SpecError, StorageError, shortened
+from opacc_ray.errors import DataError, SpecError, StorageError
 from opacc_ray.labels.formats import Context, few, name_of_copy, quoted
 from opacc_ray.labels.joining import is_swapped
 from opacc_ray.labels.label_log import LabelLog, read_log
-from opacc_ray.lake.decode import FORMATS, MAX_PIXELS
+from opacc_ray.lake.decode import MAX_PIXELS, ImageError, decode_image, without_alpha
 from opacc_ray.lake.examples import Batch, Columns, Example, Plan, Rules, as_decoded, decoded, ids_of, locate
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_in_order, read_rows
 from opacc_ray.lake.store_uris import Entry, Store
@@ -221,35 +220,22 @@ class ExampleFiles:
 def render(
     content: bytes, *, longest: int | None = None, max_pixels: int = MAX_PIXELS, lossless: int = SMALL
 ) -> Picture:
-    """Render an image file as a picture whose longer side has at most ``longest`` pixels; None: no limit.
-
-    Up to ``lossless`` pixels it is kept without loss.
+    """Render an image file, upright and on white, as :func:`render_array`.
 
     Raises DataError if the bytes do not decode; or, before any pixel is decoded, if there are more than ``max_pixels``.
     """
-    require("a picture", "PIL")
-    from PIL import Image, ImageOps
-
-    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            if image.width * image.height > max_pixels:
-                raise DataError(f"an image of {image.width} x {image.height} pixels, and at most {max_pixels} are read")
-            size = image.size
-            if longest:
-                image.draft("RGB", (longest, longest))  # decodes a JPEG at a fraction of its size
-            upright = ImageOps.exif_transpose(image)
-            size = size if upright.size == image.size else size[::-1]
-            return _encode(upright, size, longest, lossless)
-    except DataError:
-        raise
-    except Exception as error:  # Pillow raises many kinds on damaged files
-        reason = shortened(str(error), 200) or type(error).__name__
-        raise DataError(f"{len(content)} bytes that do not decode as an image ({reason})") from None
+        image = decode_image(content, alpha="white", orientation="apply", max_pixels=max_pixels)
+    except ImageError as error:
+        raise DataError(str(error)) from None
+    return render_array(image.pixels, longest=longest, lossless=lossless)
 
 
-def render_array(array: NDArray[Any], *, longest: int | None = None) -> Picture:
-    """Render an array as a picture: (H, W), (H, W, 1|2|3|4) or (1|3, H, W); raises DataError for other shapes."""
+def render_array(array: NDArray[Any], *, longest: int | None = None, lossless: int = SMALL) -> Picture:
+    """Render (H, W), (H, W, 1|2|3|4) or (1|3, H, W) as a picture; the longer side has at most ``longest`` pixels.
+
+    Up to ``lossless`` pixels it is kept without loss. Raises DataError for other shapes.
+    """
     require("a picture", "PIL")
     from PIL import Image
 
@@ -263,8 +249,16 @@ def render_array(array: NDArray[Any], *, longest: int | None = None) -> Picture:
         raise NoPictureError(
             f"an array of shape {array.shape} is no picture: name columns for annotators in manifest.show"
         )
-    image = Image.fromarray(pixels if pixels.dtype == np.uint8 else _spread(pixels))
-    return _encode(image, image.size, longest, SMALL)
+    pixels = pixels if pixels.dtype == np.uint8 else _spread(pixels)
+    if pixels.ndim == 3 and pixels.shape[-1] != 3:
+        pixels = without_alpha(pixels, "white")
+    height, width = pixels.shape[:2]
+    image = Image.fromarray(pixels)
+    if longest and max(image.size) > longest:
+        image.thumbnail((longest, longest), reducing_gap=2.0)
+    is_small, sink = max(image.size) <= lossless, io.BytesIO()
+    image.save(sink, "PNG") if is_small else image.save(sink, "JPEG", quality=90)
+    return Picture(sink.getvalue(), "image/png" if is_small else "image/jpeg", width, height)
 
 
 def thumbnail(picture: Picture) -> Picture:
@@ -274,31 +268,6 @@ def thumbnail(picture: Picture) -> Picture:
         small = render(picture.data, longest=longest, max_pixels=picture.width * picture.height)
         longest = longest * 4 // 5
     return small._replace(width=picture.width, height=picture.height)
-
-
-def _encode(image: Any, size: tuple[int, int], longest: int | None, lossless: int) -> Picture:
-    plain = _plain(image)
-    if longest and max(plain.size) > longest:
-        plain.thumbnail((longest, longest), reducing_gap=2.0)
-    small = max(plain.size) <= lossless
-    sink = io.BytesIO()
-    plain.save(sink, "PNG") if small else plain.save(sink, "JPEG", quality=90)
-    return Picture(sink.getvalue(), "image/png" if small else "image/jpeg", *size)
-
-
-def _plain(image: Any) -> Any:
-    """Convert an image to 8 bits, grey or RGB, on a white background."""
-    from PIL import Image
-
-    if image.mode.startswith("I") or image.mode == "F":
-        return Image.fromarray(_spread(np.asarray(image)))
-    if image.mode in ("L", "RGB"):
-        return image.copy()
-    if image.mode in ("1", "LA", "La", "PA", "P", "RGBA", "RGBa") or "transparency" in image.info:
-        above = image.convert("RGBA")
-        below = Image.new("RGBA", above.size, "white")
-        return Image.alpha_composite(below, above).convert("RGB")
-    return image.convert("RGB")
 
 
 def _spread(values: NDArray[Any]) -> NDArray[np.uint8]:

@@ -170,7 +170,7 @@ def _pixels(image: Any, alpha: Alpha, is_png: bool) -> NDArray[Any]:
     elif image.mode == "P":
         image = image.convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
-        return _without_alpha(np.asarray(image.convert("LA" if image.mode[0] == "L" else "RGBA")), alpha)
+        return without_alpha(np.asarray(image.convert("LA" if image.mode[0] == "L" else "RGBA")), alpha)
     if image.mode in _CONVERTED:
         image = image.convert(_CONVERTED[image.mode])
     mode = "I;16" if image.mode.startswith("I;16") else image.mode
@@ -180,7 +180,7 @@ def _pixels(image: Any, alpha: Alpha, is_png: bool) -> NDArray[Any]:
     return np.asarray(image).astype(np.uint16 if is_deep_grey else _DTYPE[mode], copy=False)
 
 
-def _without_alpha(pixels: NDArray[np.uint8], alpha: Alpha) -> NDArray[np.uint8]:
+def without_alpha(pixels: NDArray[np.uint8], alpha: Alpha) -> NDArray[np.uint8]:
     """Convert (H, W, 2 or 4) with the alpha channel last to (H, W) or (H, W, 3), unless alpha is kept."""
     colour, opacity = pixels[..., :-1], pixels[..., -1:]
     if alpha == "keep":

@@ -79,7 +79,7 @@ def test_too_many_pixels_are_refused_before_they_are_decoded() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"<svg onload=alert(1)>", b"\x89PNG\r\n\x1a\n"])
 def test_what_is_no_image_is_refused(content: bytes) -> None:
-    with pytest.raises(DataError, match="that do not decode as an image"):
+    with pytest.raises(DataError, match=r"bytes that (are not|cannot be decoded as) an image"):
         render(content)
 
 
