@@ -1,8 +1,8 @@
 """What stands beside the core: one folder per extension, and the names by which the core finds what they offer.
 
-Commands of a folder may be in its ``__init__``; ``case_files`` is no extension, but read by two. The core imports no extension: it looks a name up in a
-:class:`opacc_ray.registry.Registry` when it needs it, so an extension costs nothing until then. Packages of other
-authors register the same way, by entry points of the groups
+Commands of a folder may be in its ``__init__``. ``case_files`` is no extension, but read by two. The core imports no
+extension: it looks a name up in a :class:`opacc_ray.registry.Registry` when it needs it, so an extension costs nothing
+until then. Packages of other authors register the same way, by entry points of the groups
 ``opacc.methods``, ``opacc.designs``, ``opacc.formats``, ``opacc.stores``, ``opacc.label_formats``, ``opacc.entries``,
 ``opacc.exporters``, ``opacc.commands`` and ``opacc.sections``: ``examples/extension`` shows most of them.
 """
