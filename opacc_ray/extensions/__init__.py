@@ -46,7 +46,6 @@ OFFERS: dict[str, dict[str, str]] = {
         "manifest": "labelling.commands:manifest",
         "submit": "jobs.commands:submit",
     },
-    "tables": {"estimates": "lakes.estimates_table:read_estimates"},
     "sections": {"characterization": "characterize.coverage_page"},
     "names": {
         "Discovery": "discovery:Discovery",

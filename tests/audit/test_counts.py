@@ -15,13 +15,11 @@ from extracting_here import extracting_here
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, comparison, goals, verbs
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.extensions.fleet.accuracy_history import history_in_tables
 from opacc_ray.extensions.fleet.alerts import Evidence
 from opacc_ray.extensions.lakes.exported_tables import export_tables
 from opacc_ray.labels.joining import counts_of
 from opacc_ray.labels.label_actions import correct, import_labels
 from opacc_ray.report.run_report import make_report
-from opacc_ray.runs.estimate_documents import NumberName
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 from opacc_ray.stored_audit import Audit
@@ -116,8 +114,6 @@ def test_a_detector_is_audited_from_its_manifest_to_its_report(tmp_path: Path) -
     rows = {(row["metric"], row["slice"]): row for row in pq.read_table(f"{tables}/estimates").to_pylist()}
     for number, own in {(F1, None): found.metrics[F1], (F1, "rear"): table.slices["rear"]}.items():
         assert (rows[number]["value"], rows[number]["low"], rows[number]["high"]) == (own.value, own.low, own.high)
-    [point] = history_in_tables("detector", tables, NumberName(F1, "camera", "rear")).points
-    assert (point.value, point.low, point.high) == (own.value, own.low, own.high)
 
 
 def test_json_lines_single_labels_and_the_page_have_the_same_counts(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ population, and the points of one population are a series of their own.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -16,14 +16,10 @@ from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.registry import Registry
 from opacc_ray.report.facts import stated
 from opacc_ray.runs.estimate_documents import RESULT, AccuracyEstimate, NumberName, NumberRow, number_rows
 from opacc_ray.runs.run import ESTIMATE, Run
 from opacc_ray.runs.series import Population, runs_of
-
-TABLES = Registry("tables")
-"""Readers of exported tables, by name."""
 
 USUAL_OUTPUTS = ".", "audits"
 """Folders of runs if no output is given; `opacc run FILE.csv` writes to the second one."""
@@ -58,7 +54,7 @@ class AccuracyHistory(Document):
 
     format: Literal["opacc-history/1"] = format_field("opacc-history/1")
     name: str = Field(description="name of the audit")
-    source: str = Field(description="URI of the output that holds its runs, or of the tables of estimates")
+    source: str = Field(description="URI of the output that holds its runs")
     number: str | None = Field(
         default=None, description="the number of the points, such as f1@defect in camera=north; null: the result"
     )
@@ -88,40 +84,8 @@ def history_of_runs(name: str, output: str | None = None, number: NumberName = R
             points.append(point_of(run, estimate, row))
         else:
             others["without"].append(run.uri)
-    return _history(name, open_store(output).uri, number, points, others)
-
-
-def history_in_tables(name: str, tables: str, number: NumberName = RESULT) -> AccuracyHistory:
-    """Return every estimate that `opacc export --to` wrote to tables, or another number of these.
-
-    ``tables`` is their URI, or the address of the Iceberg table. Raises DataError if there is none of that name.
-    """
-    uri, rows, unread = TABLES["estimates"](tables, name)
-    if not rows and not unread:
-        raise DataError(f"there is no estimate of {name!r} in {uri}; `opacc export RUN --to URI` adds them")
-    wanted = [row for row in rows if (row["metric"], row["sliced_by"], row["slice"]) == number]
-    having = {row["estimate"] for row in wanted}
-    without = {row["estimate"]: row["uri"] for row in rows if row["estimate"] not in having}
-    points = [
-        HistoryPoint(
-            run=row["uri"],
-            made=row["run_created"].isoformat(timespec="milliseconds"),
-            methods=list(dict.fromkeys(row["methods"].split(", "))),
-            model=row["model_digest"],
-            pool=row["pool_digest"],
-            population=row["stated_for"],
-            **_number(row, row["sliced_by"], row["measure"], row["pool_size"]),
-        )
-        for row in wanted
-    ]
-    return _history(name, uri, number, points, {"without": [*without.values()], "unread": unread})
-
-
-def _history(
-    name: str, source: str, number: NumberName, points: list[HistoryPoint], others: Mapping[str, Any]
-) -> AccuracyHistory:
     named = None if number == RESULT else str(number)
-    return AccuracyHistory(name=name, source=source, number=named, points=points, **others)
+    return AccuracyHistory(name=name, source=open_store(output).uri, number=named, points=points, **others)
 
 
 def _find_runs(name: str, outputs: Sequence[str]) -> tuple[str, list[Run], list[str]]:
@@ -142,6 +106,7 @@ def _find_runs(name: str, outputs: Sequence[str]) -> tuple[str, list[Run], list[
 def point_of(run: Run, estimate: AccuracyEstimate, row: NumberRow | None = None) -> HistoryPoint:
     """Return a number of the estimate of a run, by default the accuracy, as a point of a history."""
     row = row or next(number_rows(estimate))
+    is_result = (row.metric, row.by) == (ACCURACY, None)
     return HistoryPoint(
         run=run.uri,
         made=run.header.created,
@@ -149,18 +114,11 @@ def point_of(run: Run, estimate: AccuracyEstimate, row: NumberRow | None = None)
         model=run.header.model.sha256,
         pool=run.header.pool.digest,
         population=Population.of(run.spec),
-        **_number(row.model_dump(), row.by, estimate.measure, estimate.pool_size),
+        value=row.unclipped if is_result and row.unclipped is not None else row.value,
+        pool_size=estimate.pool_size if row.size is None else row.size,
+        measure=estimate.measure if row.metric == ACCURACY else row.metric,
+        **row.model_dump(include={"low", "high", "level", "n", "design_based"}),
     )
-
-
-def _number(row: Mapping[str, Any], by: str | None, measure: str, size: int) -> dict[str, Any]:
-    """Return the fields of a point that are those of a number of an estimate."""
-    is_result = (row["metric"], by) == (ACCURACY, None)
-    return {name: row[name] for name in ("low", "high", "level", "n", "design_based")} | {
-        "value": row["unclipped" if is_result else "value"],
-        "pool_size": size if row["size"] is None else row["size"],
-        "measure": measure if row["metric"] == ACCURACY else row["metric"],
-    }
 
 
 def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:

@@ -138,17 +138,15 @@ def metrics(output: str, to: str | None, serve: int | None, host: str, every: fl
 @command("history")
 @click.argument("name", metavar="NAME")
 @click.option("--output", metavar="URI", help="Output of the runs (default: this folder, then ./audits).")
-@click.option("--tables", metavar="URI", help="Read tables of `opacc export --to URI`, or its Iceberg table, instead.")
 @click.option("--metric", metavar="METRIC", help="Show another metric of the estimates, such as f1@defect.")
 @click.option("--slice", "part", metavar="SLICES=SLICE", help="Show one slice of the pool, such as camera=north.")
-def history(name: str, output: str | None, tables: str | None, metric: str | None, part: str | None) -> Answer:
+def history(name: str, output: str | None, metric: str | None, part: str | None) -> Answer:
     """Show the accuracy of an audit over time; NAME is that of its spec."""
-    from opacc_ray.extensions.fleet.accuracy_history import history_in_tables, history_of_runs
+    from opacc_ray.extensions.fleet.accuracy_history import history_of_runs
     from opacc_ray.runs.estimate_documents import NumberName
 
     _refuse_path(name)
-    number = NumberName.parse(metric, part)
-    found = history_of_runs(name, output, number) if tables is None else history_in_tables(name, tables, number)
+    found = history_of_runs(name, output, NumberName.parse(metric, part))
     return Answer(found, history_text(found))
 
 

@@ -14,34 +14,20 @@ is set to 0 for this process, not in the table.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from opacc_ray.errors import DataError, SpecError, StorageError, shortened
 from opacc_ray.extensions.lakes import catalogs
 from opacc_ray.extensions.lakes.catalogs import storage_options
-from opacc_ray.lake.parquet_io import encode, pa, pc, read_bytes
-from opacc_ray.lake.store_uris import CATALOG, Store, open_store
+from opacc_ray.lake.parquet_io import encode, pa, pc
+from opacc_ray.lake.store_uris import CATALOG, Store
 from opacc_ray.registry import require
 from opacc_ray.runs.estimate_documents import AccuracyEstimate, NumberRow, number_rows
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.run_documents import Commit, Draw, digest_of
 from opacc_ray.runs.series import Population
-
-POPULATION = {
-    "name": "population_name",
-    "pool": "pool",
-    "format": "pool_format",
-    "filter": "pool_filter",
-    "split": "pool_split",
-    "catalog": "pool_catalog",
-    "table": "pool_table",
-    "task": "task",
-    "classes": "classes",
-}
-"""Column for each key of a population."""
 
 
 class Column(NamedTuple):
@@ -170,8 +156,10 @@ def _of(run: Run) -> dict[str, Any]:
         "data_as_of_from": source,
         "week": (time - timedelta(days=time.weekday())).date(),
         "population": population.digest,
-        **{POPULATION[key]: getattr(pool, key) for key in ("format", "filter", "split", "catalog", "table")},
-        **{POPULATION[key]: getattr(population, key) for key in ("name", "task", "classes")},
+        **{f"pool_{key}": getattr(pool, key) for key in ("format", "filter", "split", "catalog", "table")},
+        "population_name": population.name,
+        "task": population.task,
+        "classes": population.classes,
         "pool": pool.uri,
         "pool_digest": header.pool.digest,
         "pool_version": header.pool.version,
@@ -221,113 +209,17 @@ OPTIONS = {"compression": "zstd", "write_page_checksum": True}
 _FOLDER, _LOG = "estimates", "_delta_log/"
 
 
-@dataclass(frozen=True)
-class FolderEstimates:
-    """A table of files in a folder."""
+class EstimatesTable(NamedTuple):
+    """A table of estimates."""
 
-    store: Store
-    source: ClassVar[str]  # in DuckDB's SQL, of the URI
-
-    @property
-    def uri(self) -> str:
-        return self.store.uri
-
-    @property
-    def sql(self) -> str:
-        """The table as a source in DuckDB's SQL."""
-        return self.source.format(self.uri.replace("'", "''"))
+    sql: str  # the table as a source in DuckDB's SQL
+    append: Callable[[str, Sequence[StatedRows]], None]  # append what it lacks; the digest that names the run first
 
 
-class ParquetEstimates(FolderEstimates):
-    """A file for each statement, ``run=NAME/ID.parquet``."""
-
-    source = "read_parquet('{}/*/*.parquet', hive_partitioning = true, union_by_name = true)"
-
-    def append(self, owner: str, stated: Sequence[StatedRows]) -> None:
-        """Append the statements that the table lacks; ``owner`` is the digest that names their run."""
-        for item in stated:
-            run = item.rows["run"][0].as_py()
-            self.store.write(f"run={run}/{item.id}.parquet", encode(item.rows.drop_columns(["run"]), **OPTIONS))
-
-    def read(self, audit: str) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return the rows of an audit, and the URIs of files that cannot be read."""
-        keys = [entry.key for entry in self.store.list(f"run={audit}-") if entry.key.endswith(".parquet")]
-        rows, unread = [], []
-        for key, data in zip(keys, self.store.read_many(keys), strict=True):
-            try:
-                rows += read_bytes(data).to_pylist()
-            except (DataError, pa.ArrowException, OSError):
-                unread.append(self.store.uri_of(key))
-        return rows, unread
-
-
-class DeltaEstimates(FolderEstimates):
-    """A Delta table."""
-
-    source = "delta_scan('{}')"
-
-    def append(self, owner: str, stated: Sequence[StatedRows]) -> None:
-        require("a Delta table", "deltalake")
-        import deltalake
-        from deltalake.exceptions import DeltaError
-
-        options, app = storage_options(self.store), f"opacc-{owner}"
-        there = deltalake.DeltaTable.is_deltatable(self.uri, storage_options=options)
-        table = deltalake.DeltaTable(self.uri, storage_options=options) if there else None
-        before = (table and table.transaction_version(app)) or 0
-        new = [item for item in stated if item.number > before]
-        if not new:
-            return
-        done = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(app, new[-1].number)])
-        rows = pa.concat_tables([item.rows for item in new])
-        access = {"schema_mode": "merge"} if table else {"storage_options": options}
-        try:
-            deltalake.write_deltalake(table or self.uri, rows, mode="append", commit_properties=done, **access)
-        except DeltaError as error:
-            reason = shortened(str(error), 200)
-            raise StorageError(
-                f"cannot append to the table {self.uri} ({reason}); run the same command again"
-            ) from None
-
-    def read(self, audit: str) -> tuple[list[dict[str, Any]], list[str]]:
-        require("a Delta table", "deltalake")
-        from deltalake import DeltaTable
-
-        table = DeltaTable(self.uri, storage_options=storage_options(self.store))
-        return table.to_pyarrow_table(filters=[("audit", "=", audit)]).to_pylist(), []
-
-
-@dataclass(frozen=True)
-class IcebergEstimates:
-    """An Iceberg table in a catalog."""
-
-    catalog: str
-    name: str
-
-    @property
-    def uri(self) -> str:
-        return f"{CATALOG}{self.catalog}/{self.name}"
-
-    @property
-    def sql(self) -> str:
-        parts = self.catalog, *self.name.split(".")
-        return ".".join(part if part.isidentifier() else f'"{part}"' for part in parts)
-
-    def append(self, owner: str, stated: Sequence[StatedRows]) -> None:
-        require("an Iceberg table", "pyiceberg")
-        if stated:
-            table = catalogs.iceberg_table(self.catalog, self.name)
-            append_missing(table, pa.concat_tables([item.rows for item in stated]), key="estimate")
-
-    def read(self, audit: str) -> tuple[list[dict[str, Any]], list[str]]:
-        require("an Iceberg table", "pyiceberg")
-        from pyiceberg.expressions import EqualTo
-
-        table = catalogs.load_iceberg(catalogs.iceberg_table(self.catalog, self.name))
-        return table.scan(EqualTo("audit", audit)).to_arrow().to_pylist(), []
-
-
-EstimatesTable = ParquetEstimates | DeltaEstimates | IcebergEstimates
+_SOURCES = {
+    "parquet": "read_parquet('{}/*/*.parquet', hive_partitioning = true, union_by_name = true)",
+    "delta": "delta_scan('{}')",
+}
 
 _FIX = {
     "parquet": "Parquet files; use neither --delta nor --iceberg",
@@ -347,44 +239,20 @@ def estimates_of(target: Store, *, delta: bool = False, iceberg: str | None = No
     kind, there = "iceberg" if iceberg is not None else "delta" if delta else "parquet", _kind_at(target)
     if there not in (None, kind):
         raise DataError(f"the estimates of {target.uri} are in {_FIX[there]}, or export to another place")
-    return _in_folder(target, kind) if iceberg is None else _in_catalog(iceberg)
-
-
-def read_estimates(uri: str, audit: str) -> tuple[str, list[dict[str, Any]], list[str]]:
-    """Return the URI of a table of estimates, its rows of an audit, and files that cannot be read.
-
-    ``uri`` is that of exported tables, or an Iceberg table: catalog://CATALOG/TABLE. Each row has its
-    :class:`Population` in addition, under the key ``stated_for``.
-    """
-    table = _estimates_at(uri)
-    rows, unread = table.read(audit)
-    own = [row for row in rows if row["audit"] == audit]
-    own.sort(key=lambda row: (row["run_created"], row["uri"], row["log_entry"]))
-    for row in own:
-        row["stated_for"] = Population.named(**{key: row[column] for key, column in POPULATION.items()})
-    return table.uri, own, unread
-
-
-def _estimates_at(uri: str) -> EstimatesTable:
-    if uri.startswith(CATALOG):
-        return _in_catalog(uri)
-    target = open_store(uri)
-    kind = _kind_at(target) or "parquet"
-    if kind == "iceberg":
-        raise DataError(f"the estimates of {uri} are in an Iceberg table; give its address, catalog://CATALOG/TABLE")
-    return _in_folder(target, kind)
+    if iceberg is not None:
+        return _in_catalog(iceberg)
+    kept = target.store(_FOLDER)
+    append = partial(_append_delta if delta else _append_files, kept)
+    return EstimatesTable(_SOURCES[kind].format(kept.uri.replace("'", "''")), append)
 
 
 def _in_catalog(address: str) -> EstimatesTable:
     catalog, _, name = address.removeprefix(CATALOG).partition("/")
     if not (address.startswith(CATALOG) and catalog and "." in name):
         raise SpecError(f"{address} is not the address of an Iceberg table; write catalog://CATALOG/NAMESPACE.TABLE")
-    return IcebergEstimates(catalog, name)
-
-
-def _in_folder(target: Store, kind: str) -> ParquetEstimates | DeltaEstimates:
-    kept = target.store(_FOLDER)
-    return DeltaEstimates(kept) if kind == "delta" else ParquetEstimates(kept)
+    parts = catalog, *name.split(".")
+    sql = ".".join(part if part.isidentifier() else f'"{part}"' for part in parts)
+    return EstimatesTable(sql, partial(_append_iceberg, catalog, name))
 
 
 def _kind_at(target: Store) -> str | None:
@@ -395,6 +263,42 @@ def _kind_at(target: Store) -> str | None:
     views = target.read_if_there(VIEWS)
     is_iceberg = views is not None and b"_scan(" not in views and b"read_parquet(" not in views
     return "iceberg" if is_iceberg else None
+
+
+def _append_files(store: Store, owner: str, stated: Sequence[StatedRows]) -> None:
+    """Write a file for each statement, ``run=NAME/ID.parquet``."""
+    for item in stated:
+        run = item.rows["run"][0].as_py()
+        store.write(f"run={run}/{item.id}.parquet", encode(item.rows.drop_columns(["run"]), **OPTIONS))
+
+
+def _append_delta(store: Store, owner: str, stated: Sequence[StatedRows]) -> None:
+    require("a Delta table", "deltalake")
+    import deltalake
+    from deltalake.exceptions import DeltaError
+
+    uri, options, app = store.uri, storage_options(store), f"opacc-{owner}"
+    there = deltalake.DeltaTable.is_deltatable(uri, storage_options=options)
+    table = deltalake.DeltaTable(uri, storage_options=options) if there else None
+    before = (table and table.transaction_version(app)) or 0
+    new = [item for item in stated if item.number > before]
+    if not new:
+        return
+    done = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(app, new[-1].number)])
+    rows = pa.concat_tables([item.rows for item in new])
+    access = {"schema_mode": "merge"} if table else {"storage_options": options}
+    try:
+        deltalake.write_deltalake(table or uri, rows, mode="append", commit_properties=done, **access)
+    except DeltaError as error:
+        reason = shortened(str(error), 200)
+        raise StorageError(f"cannot append to the table {uri} ({reason}); run the same command again") from None
+
+
+def _append_iceberg(catalog: str, name: str, owner: str, stated: Sequence[StatedRows]) -> None:
+    require("an Iceberg table", "pyiceberg")
+    if stated:
+        rows = pa.concat_tables([item.rows for item in stated])
+        append_missing(catalogs.iceberg_table(catalog, name), rows, key="estimate")
 
 
 ATTEMPTS, PAUSE, MOST_PAUSE = 10, 0.2, 2.0  # of a commit that meets others, and seconds between them

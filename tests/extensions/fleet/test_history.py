@@ -2,7 +2,6 @@
 
 import json
 import re
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
-from opacc_ray.extensions.fleet.accuracy_history import history_in_tables, history_of_runs
-from opacc_ray.extensions.lakes.exported_tables import export_tables
+from opacc_ray.extensions.fleet.accuracy_history import history_of_runs
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs.estimate_documents import NumberName
 from opacc_ray.runs.run import Run
@@ -98,8 +96,6 @@ def test_an_unknown_name_is_one_sentence(tmp_path: Path) -> None:
         DataError, match=f"'{run.name}' is not the name of an audit, and 'weekly' is one: give that name"
     ):
         history_of_runs(run.name, str(tmp_path))
-    with pytest.raises(DataError, match=r"there is no estimate of 'monthly' in .*; `opacc export RUN --to"):
-        history_in_tables("monthly", str(tmp_path))
 
 
 def test_runs_of_a_table_are_found_without_an_output(
@@ -114,41 +110,20 @@ def test_runs_of_a_table_are_found_without_an_output(
     assert "no estimate yet" in capsys.readouterr().out
 
 
-def test_tables_keep_every_estimate_that_was_stated(runs: list[Run], tmp_path: Path) -> None:
-    accuracy.estimate(runs[1], level=0.9)
-    lake = str(tmp_path / "lake")
-    for run in runs:
-        export_tables(run, lake, features=False)
-    found = history_in_tables("weekly", lake)
-    assert [(point.run, point.level) for point in found.points] == [
-        (runs[0].uri, 0.95),
-        (runs[1].uri, 0.95),
-        (runs[1].uri, 0.9),
-    ]
-    made = [datetime.fromisoformat(point.made) for point in found.points]
-    assert made == [datetime.fromisoformat(run.header.created or "") for run in (runs[0], runs[1], runs[1])]
-    assert found.points[0].pool == runs[0].header.pool.digest
-
-
-def test_a_metric_or_a_slice_has_a_history_of_its_own_in_runs_and_in_tables(
-    runs: list[Run], output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_metric_or_a_slice_has_a_history_of_its_own(
+    runs: list[Run], output: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stated = runs[0].read_estimate()
     runs[0].write_estimate(with_numbers(stated))
-    lake = str(tmp_path / "lake")
-    for run in runs:
-        export_tables(run, lake, features=False)
     for number, own in (
         (NumberName("f1@dog"), METRICS["f1@dog"]),
         (NumberName("accuracy", "camera", "south"), CAMERAS["south"]),
     ):
-        for found in (history_of_runs("weekly", str(output), number), history_in_tables("weekly", lake, number)):
-            [point] = found.points
-            assert (point.run, point.measure) == (runs[0].uri, number.metric)
-            assert (point.value, point.low, point.high, point.n) == (own.value, own.low, own.high, own.n)
-            earlier = [runs[0].uri] if found.source.endswith("/estimates") else []  # stated without these numbers
-            assert found.without == [*earlier, runs[1].uri]
-            assert found.number == str(number)
+        found = history_of_runs("weekly", str(output), number)
+        [point] = found.points
+        assert (point.run, point.measure) == (runs[0].uri, number.metric)
+        assert (point.value, point.low, point.high, point.n) == (own.value, own.low, own.high, own.n)
+        assert (found.without, found.number) == ([runs[1].uri], str(number))
     assert main(["history", "weekly", "--output", str(output), "--slice", "camera=south"]) == 0
     told = capsys.readouterr().out
     assert "accuracy in camera=south" in told
@@ -251,19 +226,3 @@ def test_a_population_is_not_a_version_of_its_data_nor_a_model(tmp_path: Path) -
     versions = ("", "/metadata/v1.metadata.json", "/metadata/v2.metadata.json")
     assert len({digest({"format": "iceberg", "uri": f"s3://lake/t{end}"}, {}) for end in versions}) == 1
     assert digest({"format": "delta", "version": 3}, {}) == digest({"format": "delta"}, {})
-
-
-def test_tables_keep_populations_apart_and_a_damaged_export_is_named(mixed: list[Run], tmp_path: Path) -> None:
-    for run in mixed:
-        export_tables(run, str(tmp_path), features=False)
-    found = history_in_tables("weekly", str(tmp_path))
-    own = history_of_runs("weekly", str(Path(mixed[0].uri).parent))
-    assert {point.run: point.population for point in found.points} == {
-        point.run: point.population for point in own.points
-    }
-    [file] = (tmp_path / "estimates" / f"run={mixed[0].name}").iterdir()
-    file.write_bytes(b"not Parquet")
-    found = history_in_tables("weekly", str(tmp_path))
-    assert (len(found.points), found.unread) == (4, [str(file)])
-    export_tables(mixed[0], str(tmp_path), features=False)
-    assert len(history_in_tables("weekly", str(tmp_path)).points) == 5

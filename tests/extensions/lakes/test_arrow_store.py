@@ -58,7 +58,7 @@ def test_objects_are_listed_and_read_by_ranges(store: ArrowStore) -> None:
 def test_an_object_that_changed_is_noticed(store: ArrowStore) -> None:
     put(store, "a", b"first")
     [before] = store.list()
-    time.sleep(1.1)  # Azure's clock has whole seconds
+    time.sleep(1.1 if store.scheme == "abfss" else 0.01)  # Azure's clock has whole seconds
     put(store, "a", b"other")
     for read in (store.read_entry, lambda entry: store.read_range(entry.key, 1, 3, entry)):
         with pytest.raises(ChangedError, match=r"/pool/a has changed since the pool was listed"):
@@ -86,9 +86,9 @@ def test_a_busy_service_is_asked_again(gcs_endpoint: str, monkeypatch: pytest.Mo
     store = open_store(f"gs://lake/{secrets.token_hex(4)}")
     before = set_faults(gcs_endpoint, 0.3)
     try:
-        for number in range(3):
+        for number in range(2):
             store.write(f"{number}", b"x" * number)
-        assert [store.read_entry(entry) for entry in store.list()] == [b"x" * number for number in range(3)]
+        assert [store.read_entry(entry) for entry in store.list()] == [b"", b"x"]
     finally:
         assert set_faults(gcs_endpoint, 0) > before
 
