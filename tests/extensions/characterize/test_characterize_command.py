@@ -55,6 +55,7 @@ def characterized(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> d
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few")
 def test_a_skewed_and_drifted_pool_moves_ep_cp_and_the_shift_and_the_usual_one_does_not(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_skewed_and_drifted_pool_moves_ep_cp_and_the_shift_and_the_usual_one_d
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few")
 def test_a_move_along_a_minor_direction_is_named_and_the_smallest_that_would_be_found_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

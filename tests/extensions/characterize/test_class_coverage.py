@@ -1,13 +1,12 @@
-"""EP, CP, BC and PBC worked by hand, in parts, in actors, and in the direction that a changed data set moves them."""
+"""EP, CP, BC and PBC worked by hand, in parts, and in the direction that a changed data set moves them."""
 
 import itertools
-from pathlib import Path
+import pickle
+from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_run import write_synthetic
 
-from opacc_ray.cluster.tasks import ActorParts
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.characterize.classes import (
     Grouped,
@@ -17,8 +16,7 @@ from opacc_ray.extensions.characterize.classes import (
     find_clusters,
     measure,
 )
-from opacc_ray.extract.feature_files import Features, StoredParts
-from opacc_ray.parts.view import LocalParts, Parts, View, view_of
+from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
 
 HIDDEN = [[0, 0], [4, 0], [2, 2], [2, -2], [2, 0], [10, 1], [10, -1], [10, 3], [10, -3], [0, 9], [0, 11], [6, 10]]
@@ -112,12 +110,19 @@ def plain(pool: Pool, classes: int, regions: Regions) -> Metrics:
     return Metrics(num, num * classes / n, cp, bc, pbc)
 
 
+class Travelling(LocalParts):
+    """Parts whose calls and answers are pickled, as to actors and back."""
+
+    def call(self, calls: Any) -> Any:
+        return pickle.loads(pickle.dumps(super().call(pickle.loads(pickle.dumps(calls)))))
+
+
 @pytest.mark.parametrize("bounds", [[0, 30_000], [0, 1, 8000, 8003, 22_000, 30_000]])
 def test_parts_give_what_the_plain_formulas_give(bounds: list[int]) -> None:
     pool, regions = pool_of(30_000), Regions()
     names = ("hidden", "output", "prediction", "confidence")
     cut = [Pool(**{k: getattr(pool, k)[a:b] for k in names}) for a, b in itertools.pairwise(bounds)]
-    found, expected = measure(Grouped(View(LocalParts(cut)), 4), regions), plain(pool, 4, regions)
+    found, expected = measure(Grouped(View(Travelling(cut)), 4), regions), plain(pool, 4, regions)
     for name in Metrics._fields:
         assert np.abs(getattr(found, name) - getattr(expected, name)).max() <= 1e-12, name
 
@@ -191,29 +196,3 @@ def test_equal_examples_are_all_near_their_centroid_and_a_class_without_any_has_
     found = measure(data, Regions()).cp
     assert found is not None
     assert found[0] == 1
-
-
-NAMES = ("hidden", "output", "prediction", "confidence")
-
-
-@pytest.mark.usefixtures("ray_cluster")
-def test_one_two_and_four_actors_give_the_numbers_of_one_process(tmp_path: Path) -> None:
-    run = write_synthetic(f"{tmp_path}/characterized-00000001", 3000, 12, 400)
-    index = run.read_index()
-    assert index is not None
-    features = Features.of(run.features, index.files)
-
-    def measured(parts: Parts) -> Metrics:
-        return measure(Grouped(View(parts), 10), Regions(high=0.9))
-
-    here = measured(StoredParts(features, NAMES))
-    assert 0 < here.cp.min() <= here.cp.max() < 1
-    assert here.pbc.sum(axis=1) == pytest.approx(here.bc, abs=1e-12)
-    assert here.bc.min() > 0
-    for num_actors in (1, 2, 4):
-        held = ActorParts(features, NAMES, num_actors)
-        try:
-            found = measured(held)
-        finally:
-            held.close()
-        assert all(np.array_equal(*both) for both in zip(found, here, strict=True))

@@ -15,6 +15,7 @@ import small_nets
 import torch
 from extracting_here import extracting_here
 from PIL import Image
+from restored import Restored
 from small_nets import convolutional
 from small_pictures import picture
 
@@ -186,6 +187,22 @@ def no_actors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Restored:
+    """A pool of pictures, and a run of it."""
+    folder = Restored(tmp_path_factory.mktemp("cut") / "home")
+    with extracting_here():
+        make_run(folder.home)
+    folder.keep("run")
+    return folder
+
+
+@pytest.fixture
+def run(prepared: Restored) -> Run:
+    [place] = (prepared.restore("run") / "runs").glob("pictures-*")
+    return Run.open(str(place))
+
+
 def make_run(home: Path, **model: Any) -> Run:
     open_store(f"{home}/pool").write_many((f"{i:03d}.png", picture(i)) for i in range(NUM))
     content = {
@@ -207,10 +224,8 @@ def asked(run: Run, *options: str) -> Any:
 @pytest.mark.usefixtures("no_actors")
 @pytest.mark.slow
 def test_the_models_own_layers_judge_whole_maps(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Run, prepared: Restored, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = make_run(tmp_path)
-    capsys.readouterr()
     monkeypatch.setattr(cut_model, "MOST_NUMBERS", 110 * 108 + 5)
     assert asked(run, "--pictures") == 0
     found = json.loads(capsys.readouterr().out)
@@ -219,7 +234,9 @@ def test_the_models_own_layers_judge_whole_maps(
     assert (found["pictures"]["images"], found["sources"] <= 110) == (110, True)
     made, net = np.load(found["sets"][0]["file"]), convolutional()
     with torch.no_grad():
-        pool = torch.from_numpy(np.stack([np.asarray(Image.open(f"{tmp_path}/pool/{i:03d}.png")) for i in range(NUM)]))
+        pool = torch.from_numpy(
+            np.stack([np.asarray(Image.open(f"{prepared.home}/pool/{i:03d}.png")) for i in range(NUM)])
+        )
         maps = net.second(torch.relu(net.first(pool[:, None] / 255)))
         given = torch.from_numpy(made["hidden"]).reshape(-1, 3, 6, 6)
         output = net.last(torch.tanh(net.middle(torch.relu(given).flatten(1))))
@@ -246,9 +263,9 @@ def test_the_models_own_layers_judge_whole_maps(
 @pytest.mark.usefixtures("no_actors")
 @pytest.mark.slow
 def test_another_run_of_the_model_gives_the_examples_that_vectors_start_from(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, prepared: Restored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, other = make_run(tmp_path), make_run(tmp_path / "other")
+    other = make_run(tmp_path / "other")
     capsys.readouterr()
     assert asked(run, "--reference", other.uri, "--layer", "middle") == 0
     found = json.loads(capsys.readouterr().out)
@@ -262,20 +279,20 @@ def test_another_run_of_the_model_gives_the_examples_that_vectors_start_from(
     assert main(["generate", run.uri, "--shares", "100-0", "--count", "8"]) == 0
     said = capsys.readouterr().out
     assert "judge     rest of the network after second, which agrees with the model on 100 % of the examples" in said
-    (tmp_path / "pool" / "new.png").write_bytes(picture(1))
+    (prepared.home / "pool" / "new.png").write_bytes(picture(1))
     assert asked(run) == 5
     assert "has changed since it was listed for the run; run the spec again" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_actors")
 def test_examples_of_a_model_with_other_classes_and_vectors_outside_of_their_region_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, other = make_run(tmp_path, classes=[*"abcd"]), make_run(tmp_path / "other", classes=[*"abdc"])
+    named, other = (make_run(tmp_path / name, classes=[*name]) for name in ("abcd", "abdc"))
     capsys.readouterr()
-    assert asked(run, "--reference", other.uri) == 5
+    assert asked(named, "--reference", other.uri) == 5
     said = capsys.readouterr().err
-    assert f"the classes of {other.uri} are not those of {run.uri}: they differ from class 2 on" in said
+    assert f"the classes of {other.uri} are not those of {named.uri}: they differ from class 2 on" in said
     monkeypatch.setattr(generation, "in_region", lambda made, *_: np.arange(len(made.label)) > 2)
     assert asked(run) == 5
     assert "3 of 40 vectors do not lie in their region" in capsys.readouterr().err
@@ -303,8 +320,7 @@ def test_examples_are_chosen_at_random_and_named_by_their_shard() -> None:
 
 @pytest.mark.usefixtures("no_actors")
 @pytest.mark.slow
-def test_a_model_that_cannot_be_run_has_no_layer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = make_run(tmp_path)
+def test_a_model_that_cannot_be_run_has_no_layer(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "case.npz", hidden=np.ones((4, 3)), prediction=np.arange(4))
     for option in (["--layer", "first"], ["--pictures"]):
         assert asked(run, *option, "--reference", f"{tmp_path}/case.npz") == 2

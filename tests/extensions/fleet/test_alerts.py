@@ -63,7 +63,7 @@ def alarms(rule: AlertRule, now: float, before: float, n: int, rng: np.random.Ge
 
 def test_re_audits_without_change_raise_an_alert_in_at_most_the_stated_share() -> None:
     """The accuracy is just what is allowed, and has dropped by just what is allowed: nothing could alarm more often."""
-    rng, repetitions = np.random.default_rng(3), 2000
+    rng, repetitions = np.random.default_rng(3), 500
     rule = rule_for(AlertSpec(min={"accuracy": 0.92}, max_drop={"accuracy": 0.02}, false_alarms=0.2))
     assert (rule.questions, rule.level) == (6, 1 - 0.2 / 6)
     alerts = sum(any(alarms(rule, 0.92, 0.94, 200, rng)) for _ in range(repetitions))
@@ -93,7 +93,9 @@ def test_a_sequence_keeps_the_share_over_all_analyses_where_the_interval_does_no
         chosen = opacc.select(pool, method="srs", budget=300, seed=int(rng.integers(1 << 30)))
         answers = outcome[chosen.index]
         analyses = [stated(int(answers[:n].sum()), n, rule.level) for n in range(20, 301, 20)]
-        by_interval += any(check(rule, "min", one).raised for one in analyses)
+        if not any(check(rule, "min", one).raised for one in analyses):
+            continue  # a sequence is wider
+        by_interval += 1
         last = confidence_sequence(join(chosen, answers), rule.level)  # inside those of all earlier analyses
         by_sequence += check(sequence, "min", last).raised
     assert by_interval > 0.1 * repetitions

@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from extracting_here import extracting_here
 from real_browser import SIZES, assert_accessible, assert_fits, needs_browser, opened
-from small_fleet import Weeks, label, model, write_fleet
 
 from opacc_ray.extensions.fleet.accuracy_history import HistoryPoint
-from opacc_ray.extensions.fleet.alerts import AlertCheck
-from opacc_ray.extensions.fleet.fleet_spec import load_fleet
-from opacc_ray.extensions.fleet.fleet_summary import AuditGoal, AuditSummary, FleetSummary, WaitingRun, problems_of
+from opacc_ray.extensions.fleet.alerts import AlertCheck, rule_of
+from opacc_ray.extensions.fleet.fleet_spec import AlertLimits, AlertSpec
+from opacc_ray.extensions.fleet.fleet_summary import (
+    AuditGoal,
+    AuditSummary,
+    Change,
+    FleetSummary,
+    WaitingRun,
+    problems_of,
+)
 from opacc_ray.extensions.fleet.queue import AuditFailure
-from opacc_ray.extensions.fleet.run_fleet import run_fleet
 from opacc_ray.extensions.fleet.summary_page import console, limit_of, page, states_of
 from opacc_ray.runs.estimate_documents import StatedEstimate
-from opacc_ray.runs.run import Run
 from opacc_ray.runs.series import Population
 
 
@@ -162,24 +165,23 @@ def test_forty_audits_fit_on_one_screen(browser: Any, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Three weeks of a fleet with an alert, a change, labels that are waited for, and a failure with a long name."""
-    home = tmp_path_factory.mktemp("browser")
+    """A fleet with an alert, a change, labels that are waited for, and a failure with a long name."""
     long = "a-model-with-a-very-long-name-and-no-place-to-break-it"
-    models = {"trained": model(home, "trained"), long: model(home, "random")}
-    with extracting_here(), pytest.MonkeyPatch.context() as patch:
-        weeks = Weeks(patch)
-        for week in range(3):
-            spec = {"transform": "small_pictures:to_input", "seed": week, "sample": {"method": "srs", "budget": 40}}
-            file = write_fleet(
-                home, models=models, spec=spec, alerts={"min": {"accuracy": 0.9}, "max_drop": {"accuracy": 0.01}}
-            )
-            if week == 2:
-                (home / "random.safetensors").write_bytes(b"cut off")
-            written = run_fleet(load_fleet(file), trial=False)
-            for item in written.summary.audits if week < 2 else ():
-                label(Run.open(item.run or ""), wrong=0.1 * week)
-            weeks.next()
-    return Path(written.files[0]).as_uri()
+    rule = rule_of(AlertSpec(min={"accuracy": 0.9}, max_drop={"accuracy": 0.01}), [AlertLimits(min={"accuracy": 0.9})])
+    bounds = {"value": -0.1, "standard_error": 0.02, "low": -0.14, "high": -0.06, "level": 0.95, "n": 100}
+    stated = {"method": "two", "design_based": True, "reason": None}
+    change = Change(before="s3://a/r-1", how="paired", significant=True, **bounds, **stated)
+    failed = FAILED.model_copy(update={"error": f"model.weights: {'x' * 300} is no file of weights"})
+    summary = fleet(
+        [
+            audit("trained-shop", model="trained", pool="shop", report="r.html", waiting=[WAITING], change=change,
+                  history=[point(0.9 - 0.1 * k, day=8 * k + 1) for k in range(3)], alerts=[check(0.7, raised=True)]),
+            audit(f"{long}-shop", model=long, pool="shop", failure=failed),
+        ]
+    )  # fmt: skip
+    file = tmp_path_factory.mktemp("browser") / "summary.html"
+    file.write_text(page(summary.model_copy(update={"rule": rule})))
+    return file.as_uri()
 
 
 @pytest.mark.slow

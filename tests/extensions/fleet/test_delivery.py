@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -122,11 +121,10 @@ def labelled(prepared: Restored, capsys: pytest.CaptureFixture[str]) -> Fleet:
 
 
 def test_alerts_are_delivered_although_an_audit_is_broken_once_and_when_they_are_over(
-    fleet: Fleet, webhook: Webhook
+    labelled: Fleet, webhook: Webhook
 ) -> None:
+    fleet = labelled
     fleet.alerts["to"] = webhook.url
-    fleet.label(fleet()[1])
-    assert webhook.posts == []
     fleet.is_broken = True
     code, answer = fleet()
     assert (code, answer["exit_codes"]) == (3, [3, 8])
@@ -241,45 +239,22 @@ def test_a_summary_remembers_failures_until_the_audit_succeeds(drawn: Fleet) -> 
     assert "Failed" not in (drawn.folder / "summary.html").read_text()
 
 
-KILLED = """
-import os, signal, sys
-from opacc_ray.audit import verbs
-verbs.first_round = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-from opacc_ray.cli.main import main
-main(["fleet", sys.argv[1], "--no-trial"])
-"""
-
-
-@pytest.mark.processes
-def test_a_process_that_was_killed_is_a_failure(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write_fleet(fleet.home, concurrency=1)
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(file)], capture_output=True, timeout=120)
-    assert ended.returncode == -9
-    code, answer = fleet("--summary")  # it may be running on another machine
-    assert code == 0
-    assert answer["audits"][0]["attempt"]["state"] == "running"
-    monkeypatch.setattr(queue, "SILENT", -1.0)
-    code, answer = fleet("--summary")
-    assert code == 4
-    assert [item["name"] for item in answer["audits"] if item["failure"]] == ["weekly-random-shop"]
-    assert "ended without a report: it was killed" in answer["audits"][0]["failure"]["error"]
-
-
-def test_an_outcome_is_kept_up_to_date_and_an_interrupt_keeps_the_failure_before(
+def test_an_outcome_is_kept_up_to_date_and_a_process_that_was_killed_is_a_failure(
     drawn: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An interrupt keeps the failure before; a process that is killed leaves what was written while it ran."""
     drawn.is_broken = True
     drawn()
     place = drawn.folder / "outcomes" / f"{BROKEN}.json"
     failure = json.loads(place.read_text())["failure"]
-    seen: list[str] = []
+    running: list[str] = []
 
     def slow(*_: object, **__: object) -> None:
         until = time.monotonic() + 30
         while (now := json.loads(place.read_text())["attempt"])["seen"] == now["began"] and time.monotonic() < until:
             time.sleep(0.01)
         assert now["state"] == "running"
-        seen.append(now["seen"])
+        running.append(place.read_text())
         raise KeyboardInterrupt
 
     monkeypatch.setattr(queue, "BEAT", 0.05)
@@ -288,10 +263,18 @@ def test_an_outcome_is_kept_up_to_date_and_an_interrupt_keeps_the_failure_before
     with pytest.raises(KeyboardInterrupt):
         work_through(parsed._replace(audits=parsed.audits[-1:]), unreported, trial=False)
     after = json.loads(place.read_text())
-    assert seen[0] > after["attempt"]["began"]
+    assert json.loads(running[0])["attempt"]["seen"] > after["attempt"]["began"]
     assert (after["attempt"]["state"], after["failure"]) == ("interrupted", failure)
     code, answer = drawn("--summary")
     assert (code, answer["audits"][3]["failure"]) == (3, failure)
+
+    place.write_text(running[0])
+    code, answer = drawn("--summary")  # it may be running on another machine
+    assert (code, answer["audits"][3]["attempt"]["state"]) == (3, "running")
+    monkeypatch.setattr(queue, "SILENT", -1.0)
+    code, answer = drawn("--summary")
+    assert code == 4
+    assert "ended without a report: it was killed" in answer["audits"][3]["failure"]["error"]
 
 
 def test_a_fleet_notices_a_run_that_was_restored_from_an_earlier_time(labelled: Fleet) -> None:
