@@ -13,7 +13,7 @@ import pytest
 import shown_pool
 from labelled_pages import SIZES, Person, run_to_label, served_here, wait
 from real_browser import assert_accessible, needs_browser
-from shown_pool import EVIL, TAGS, answers, graded_run, tagged_run, tags_of, text_run, truth_of
+from shown_pool import EVIL, TAGS, answers, graded_run, tagged_run, tags_of, text_run
 
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.labels.labelled_rounds import read_rounds
@@ -53,25 +53,6 @@ def cells(page: Any) -> dict[str, str]:
     return dict(zip(names, texts, strict=True))
 
 
-def test_a_text_classifier_is_audited_by_what_is_read(browser: Any, tmp_path: Path) -> None:
-    run = text_run(tmp_path, ["subject", "text", "age"], sample={"method": "srs", "budget": 30})
-    seen: list[str] = []
-
-    def key(page: Any) -> str:
-        seen.append(cells(page)["subject"])
-        return "1" if page.locator("#row p").first.text_content().startswith("ham:") else "2"
-
-    with served_here(run) as address, page_of(browser, address) as page:
-        assert label_all(page, key) == 30
-        assert "Thank you, ann" in page.text_content("#endtext")
-        assert "has been told" in page.text_content("#endtext")
-    assert EVIL in seen  # its HTML is text, and ran nothing
-    [found] = read_rounds(run)
-    assert found.truth == tuple(truth_of(id) for id in found.known.ids)
-    stated = estimate(run)
-    assert stated.low <= 0.8 <= stated.high
-
-
 MARKED = """**Bold** and `code`
 
 3. third
@@ -85,9 +66,8 @@ MARKED = """**Bold** and `code`
 next line"""
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone"])
 def test_answers_are_shown_as_markdown_or_raw_and_nothing_of_them_runs(
-    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the page's content security policy, which forbids the rest of it."""
     given, right = answers()
@@ -95,7 +75,7 @@ def test_answers_are_shown_as_markdown_or_raw_and_nothing_of_them_runs(
     marked = given.set_column(place, "reply", pa.array([MARKED] * len(given)))
     monkeypatch.setattr(shown_pool, "answers", lambda: (marked, right))
     run = graded_run(tmp_path, None, 10)
-    with served_here(run) as address, page_of(browser, address, size) as page:
+    with served_here(run) as address, page_of(browser, address, "phone") as page:
         first = wait(page)
         shown = page.locator("#row .given .markdown")
         assert shown.locator("strong").text_content() == "Bold"
@@ -115,7 +95,7 @@ def test_answers_are_shown_as_markdown_or_raw_and_nothing_of_them_runs(
 
 
 def test_a_preference_is_given_side_by_side(browser: Any, tmp_path: Path) -> None:
-    run = graded_run(tmp_path, "preference", 30)
+    run = graded_run(tmp_path, "preference", 12)
 
     def key(page: Any) -> str:
         asked = cells(page)["question"].split()[2]
@@ -126,13 +106,13 @@ def test_a_preference_is_given_side_by_side(browser: Any, tmp_path: Path) -> Non
         wait(page)
         one, other = (page.locator("#row .given").nth(place).bounding_box() for place in (0, 1))
         assert one["y"] == other["y"]
-        assert label_all(page, key) == 30
+        assert label_all(page, key) == 12
     stated = estimate(run)
     assert stated.low <= answers()[1].mean() / 2 <= stated.high
 
 
 def test_several_classes_are_picked_and_saved_together(browser: Any, tmp_path: Path) -> None:
-    run = tagged_run(tmp_path, 20)
+    run = tagged_run(tmp_path, 8)
 
     def keys(page: Any) -> list[str]:
         wanted = tags_of(cells(page)["text"].removeprefix("number "))
@@ -146,7 +126,7 @@ def test_several_classes_are_picked_and_saved_together(browser: Any, tmp_path: P
         page.keyboard.press("1")  # the same key again takes it back
         assert "none of them" in page.text_content("#save")
         assert_accessible(page, 10)
-        assert label_all(page, keys) == 20
+        assert label_all(page, keys) == 8
     [known] = read_rounds(run)
     assert [set(text.split("|")) - {"none"} for text in known.truth] == [tags_of(id) for id in known.known.ids]
 
@@ -204,11 +184,10 @@ def test_an_answer_of_a_while_ago_is_clicked_and_corrected(browser: Any, tmp_pat
     assert sorted(read_rounds(run)[0].truth) == ["cat", "cat", "owl"]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_guide_is_shown_first_as_text(browser: Any, tmp_path: Path, scheme: str) -> None:
+def test_the_guide_is_shown_first_as_text(browser: Any, tmp_path: Path) -> None:
     labels = {"question": "Is it spam?", "guide": GUIDE, "describe": {"spam": "Sells something."}}
     run = text_run(tmp_path, ["text"], labels=labels)
-    with served_here(run) as address, page_of(browser, address, scheme=scheme) as page:
+    with served_here(run) as address, page_of(browser, address) as page:
         page.wait_for_selector("#guide[open]")
         assert page.locator("#guidetext strong").text_content() == "all"
         assert page.locator("#guidetext li").all_text_contents() == ["spam sells", "ham <script>alert(1)</script>"]
@@ -262,7 +241,7 @@ def test_one_page_leads_through_all_rounds_of_an_audit(
 ) -> None:
     """Neither address nor page change; between rounds it waits, and it thanks once the goal is reached."""
     run, addresses, goals = (
-        text_run(tmp_path, ["text"], sample={"method": "srs", "budget": 20}),
+        text_run(tmp_path, ["subject", "text"], sample={"method": "srs", "budget": 20}),
         queue.Queue[str](),
         list[Goal](),
     )
@@ -271,9 +250,10 @@ def test_one_page_leads_through_all_rounds_of_an_audit(
     with ThreadPoolExecutor(1) as thread:
         audit = thread.submit(Audit(run).label, until=0.09, on_round=goals.append)
         with page_of(browser, addresses.get(timeout=60)) as page:
-            ends, number = list[str](), wait(page)
+            ends, seen, number = list[str](), set[str](), wait(page)
             while True:
                 while number is not None:
+                    seen.add(cells(page)["subject"])
                     page.keyboard.press("1" if page.locator("#row p").first.text_content().startswith("ham:") else "2")
                     number = wait(page, other_than=number)
                 ends.append(page.text_content("#end"))
@@ -288,6 +268,7 @@ def test_one_page_leads_through_all_rounds_of_an_audit(
                 assert number is None or page.text_content("#message").endswith(" more to answer.")
         goal = audit.result(timeout=60)
     assert addresses.empty()
+    assert EVIL in seen  # its HTML is text, and ran nothing
     assert goal is not None
     assert goal.reached
     assert len(ends) == len(goals) + 1 == len(run.rounds()) + 1 > 2
