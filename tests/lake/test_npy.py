@@ -1,6 +1,5 @@
 """NumPy files: rows of one file in many shards, each reading its own bytes; and no header is believed."""
 
-import contextlib
 import io
 import struct
 import tracemalloc
@@ -138,24 +137,6 @@ def test_member_is_not_believed_about_its_size() -> None:
     content[central + 24 : central + 28] = struct.pack("<I", 500)  # its size, in the directory
     with pytest.raises(DataError, match=r"^a\.npz"):
         read_npz(bytes(content), "a.npz")
-
-
-def test_damaged_archives_have_a_reason() -> None:
-    whole = npz(True, x=np.random.default_rng(0).normal(size=300))
-    rng = np.random.default_rng(1)
-    refused = 0
-    for _ in range(300):
-        content = bytearray(whole)
-        for place in rng.integers(0, len(content), 3):
-            content[place] ^= 1 << int(rng.integers(8))
-        with contextlib.suppress(DataError):  # nothing else may be raised
-            read_npz(bytes(content), "a.npz")
-            continue
-        refused += 1
-    assert refused > 200
-    for content in (b"", whole[:-10], whole[20:], b"PK"):
-        with pytest.raises(DataError, match=r"^a\.npz is not a valid"):
-            read_npz(content, "a.npz")
 
 
 def test_archive_with_two_arrays_of_one_name_is_refused() -> None:

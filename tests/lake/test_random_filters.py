@@ -23,7 +23,7 @@ from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.formats import find_format
 from opacc_ray.lake.store_uris import open_store
 
-FILTERS = int(os.environ.get("OPACC_FILTERS", "400"))
+FILTERS = int(os.environ.get("OPACC_FILTERS", "240"))
 """How many are tried, over all kinds of tables."""
 
 DAY, TIME = datetime.date(2026, 1, 1), datetime.datetime(2026, 1, 5, 12)

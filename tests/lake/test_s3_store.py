@@ -109,13 +109,6 @@ def scripted(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedS
         yield server
 
 
-def test_a_read_that_always_breaks_off_is_an_error(scripted: ScriptedS3) -> None:
-    scripted.answers = [(200, b"whole", 3)] * 2
-    with pytest.raises(StorageError, match=r"cannot read s3://lake/a: no answer from http://127\S+ in 2 attempts"):
-        open_store("s3://lake").read("a")
-    assert scripted.answers == []
-
-
 def test_a_listing_asks_little_of_the_server(scripted: ScriptedS3) -> None:
     """No count, no ETag, out of order, and an object shown twice while it is being replaced."""
     body = b"<ListBucketResult><IsTruncated>false</IsTruncated>" + b"".join(
