@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 
 TESTS = Path(__file__).parents[1]
-COUNT = {"specs": 40, "pool files": 40, "runs": 40, "selections": 40, "labels": 120}
+COUNT = {"specs": 30, "pool files": 30, "runs": 20, "selections": 30, "labels": 60}
 
 
 @pytest.fixture(scope="module")

@@ -69,27 +69,6 @@ def test_times_that_cannot_be_parsed_are_reported(run: Run, capsys: pytest.Captu
 # -- the rule of a run -----------------------------------------------------------------------------------
 
 
-def test_conflict_that_a_rule_settled_never_comes_back(
-    run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    label_all(run)
-    first = ids_of(run)[0]
-    wrong = next(name for name in CLASSES if (first, name) not in truth([first]))
-    more = tmp_path / "more.csv"
-    for number in (1, 2):
-        more.write_bytes(csv_of([(first, wrong, f"somebody {number}")], "id,label,annotator"))
-        told(capsys, "labels", "import", run.uri, str(more), "--conflict", "majority", code=6 if number == 1 else 0)
-        if number == 1:  # one against one is a tie; the two together are not
-            more2 = csv_of([(first, wrong, "a"), (first, wrong, "b")], "id,label,annotator")
-            label_actions.import_labels(run, "both.csv", more2, conflict="majority")
-    assert read_log(run).rules.conflict == "majority"
-    told(capsys, "estimate", run.uri)
-    told(capsys, "status", run.uri)
-    told(capsys, "labels", "import", run.uri, str(more))
-    told(capsys, "next", run.uri, "--budget", "10")
-    assert [item.truth[item.selection.ids.index(first)] for item in read_rounds(run)[:1]] == [wrong]
-
-
 def test_conflict_of_files_is_settled_by_a_rule_or_a_correction(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     first = ids_of(run)[0]
     for text in ("cat", "dog", "dog"):  # as nothing but the log itself would let in
@@ -103,6 +82,7 @@ def test_conflict_of_files_is_settled_by_a_rule_or_a_correction(run: Run, capsys
         == "rule      majority, where labels differ\n"
     )
     assert accuracy.estimate(run).n == 20
+    verbs.next_round(run, 10)
     label_actions.correct(run, first, "owl", "ann")
     label_actions.set_rule(run, "error")
     assert read_rounds(run)[0].truth[0] == "owl"

@@ -38,16 +38,13 @@ def drawn(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
 SELECTION, INDEX = "selection.json", "features/index.json"
 EDITS: dict[str, Callable[[Path], object]] = {
     "deep selection": drawn(lambda data: DEEP),
-    "deep index": lambda home: (home / INDEX).write_bytes(DEEP),
     "deep header": lambda home: (home / "spec.json").write_bytes(DEEP),
     "deep estimate": lambda home: (home / "estimate.json").write_bytes(DEEP),
     "deep facts": drawn(lambda data: data.replace(b'"facts": {', b'"facts": {"a": ' + DEEP + b", ")),
     "list for the design": edited(SELECTION, lambda content: content.update(design=[1, 2])),
-    "list for a column": edited(SELECTION, lambda content: content["design"].update(stratum=[1])),
     "list for the features": edited(INDEX, lambda content: content.update(features=["hidden"])),
     "list for the header": lambda home: (home / "spec.json").write_bytes(b"[]"),
     "pool of 10**12": edited(SELECTION, lambda content: content.update(pool_size=HUGE)),
-    "shards of 10**12": edited(INDEX, lambda content: content["shards"][0].update(examples=HUGE)),
     "index of 10**12": edited(
         INDEX,
         lambda content: (
@@ -56,8 +53,6 @@ EDITS: dict[str, Callable[[Path], object]] = {
         ),
     ),
     "number as text": edited(INDEX, lambda content: content.update(num_examples=str(content["num_examples"]))),
-    "index as text": edited(SELECTION, lambda content: content.update(index=[str(i) for i in content["index"]])),
-    "round as text": edited(SELECTION, lambda content: content.update(round="1")),
     "shards as text": edited("spec.json", lambda content: content["pool"].update(num_shards="3")),
     "file that lies elsewhere": edited(INDEX, lambda content: content["shards"][0].update(file="../../spec.json")),
     "shard of two numbers": edited(INDEX, lambda content: content["shards"][1].update(content["shards"][0])),

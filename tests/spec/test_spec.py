@@ -40,7 +40,6 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
     [
         ({"sampel": {}}, r"unknown key 'sampel' \(value {}\); did you mean 'sample'\?"),
         ({"pool": {"url": "x", "format": "images"}}, r"unknown key 'pool.url' \(value \"x\"\); did you mean 'uri'"),
-        ({"extract": {"batchsize": 3}}, "did you mean 'batch_size'"),
         ({"pool": {"format": "images"}}, "key 'pool.uri' is missing"),
         (
             {"pool": {"uri": "x", "format": "zip"}},
@@ -59,10 +58,6 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"sample": {"method": "ces", "bugdet": 9}}, "no parameter 'bugdet'; did you mean 'budget'"),
         ({"sample": {"method": "ces", "budget": 0}}, "budget=0: give a whole number"),
         ({"sample": {"method": "css", "fractions": [[1], 1]}}, r"fractions=\[1\] of method 'css': give a number"),
-        (
-            {"sample": {"method": "css", "allocation": [float("nan"), 1]}},
-            "allocation=nan of .*: give a number",
-        ),
         ({"sample": {"method": "ces", "layer": [["hidden"]]}}, r"layer=\['hidden'\] of method 'ces': give a name"),
         ({"model": {"factory": "a:b", "task": "regression"}, "sample": {"method": "css"}}, "no confidence"),
         ({"extract": {"features": ["output"]}}, "'ces' needs hidden.*add hidden to extract.features"),
@@ -72,11 +67,7 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"model": REGRESSION, "sample": DEEPEST}, "'deepest' needs dsa, .* a regression has none; choose lsa"),
         ({"sample": DEEPREDUCE, "extract": {"coverage": {"criterion": "nbc"}}}, "needs coverage, which compares with"),
         ({"extract": {"coverage": {"criterion": "kmcn:9"}}}, "criterion: .* 'kmcn:9'; did you mean 'kmnc:9'?"),
-        ({"extract": {"coverage": {"criterion": "NC:0.5"}}}, "did you mean 'nc:0.5'?"),
-        ({"extract": {"coverage": {"criterion": "lines"}}}, "give nc:0.5, kmnc:10, nbc, snac or tknc:2"),
-        ({"extract": {"coverage": {"criterion": "nc:1.5"}}}, "'nc:1.5': give the threshold, from 0 to below 1"),
         ({"extract": {"coverage": {"layers": []}}}, "extract.coverage.layers: .*at least 1"),
-        ({"extract": {"coverage": {"layer": ["a"]}}}, "unknown key 'extract.coverage.layer' .*did you mean 'layers'"),
         ({"seed": True}, r"seed: give a number; YAML reads yes, no, on and off as true and false .*value true"),
         (
             {"model": {"factory": "a:b", "classes": ["cat", "cat "]}},
@@ -86,7 +77,6 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"model": {"factory": "a:b", "classes": [False]}}, r"classes.0: .*; put it in quotes \(value false\)"),
         ({"model": {"factory": "a:b", "classes": ["a", None]}}, r"classes.1: .*; put it in quotes \(value null\)"),
         ({"model": {"task": "grade", "grades": {True: 1, False: 0}}}, "grades: .* as True; put quotes around it"),
-        ({"reference": {"url": "x"}}, "unknown key 'reference.url' .*did you mean 'uri'"),
     ],
 )
 def test_refusal(changes: dict[str, Any], message: str) -> None:
@@ -287,7 +277,6 @@ def test_slices_decide_a_run_only_if_its_draw_serves_them_and_never_its_features
     ("slices", "message"),
     [
         ("camera", r"pool.slices: give a list of slices, such as .* \(value \"camera\"\)"),
-        ([], "give a list of slices"),
         ([7], "7 is no slice: give a column, .*; put it in quotes"),
         ([{7: [1]}], "7 is no name of a column; put it in quotes"),
         ([{"age": [1], "size": [2]}], "is no slice"),
@@ -296,14 +285,10 @@ def test_slices_decide_a_run_only_if_its_draw_serves_them_and_never_its_features
         (["camera", "region", ["camera", "regoin"]], 'has "regoin", which is no slice of the list; did you mean \'reg'),
         (["camera", ["camera", "age"]], '"age", which is no slice of the list; known are camera'),
         (["camera", ["camera", "camera"]], "needs two or more different slices"),
-        (["camera", ["camera"]], "needs two or more different slices"),
         ([{"age": 30}], r"\{age: 30\}: give a list of one or more numbers"),
-        ([{"age": []}], "give a list of one or more numbers"),
         ([{"age": [float("nan")]}], "give a list of one or more numbers"),
-        ([{"age": [10**400]}], "give a list of one or more numbers"),
         ([{"age": [True]}], "give a list of one or more numbers"),
         ([{"age": [50, 18]}], r"\{age: \[50, 18\]\}: the cuts do not rise; write \[18, 50\]"),
-        ([{"age": [18, 18]}], r"the cuts do not rise; write \[18\]"),
         ([{"folder": 0}], r"\{folder: 0\}: give the number of levels, 1 or more"),
         ([{"folder": True}], "give the number of levels"),
         (["camera*region"], r"cross slices as a list, \[camera, region\]"),
@@ -392,7 +377,6 @@ def test_first_metric_is_served_unless_the_sample_names_others(
         ({"metrics": [{"f1": "defekt"}]}, "metrics: metric f1@defekt has the class \"defekt\"; did you mean 'defect'?"),
         ({"metrics": ["f1"]}, "metrics: metric f1 names no class; give one of defect, fine, stop sign"),
         ({"metrics": [["f1", "defect"]]}, "is no number to state; write accuracy, macro_f1 or {recall: CLASS}"),
-        ({"metrics": [{"f1": None}]}, "is no number to state"),
         ({"metrics": [{"f1": False}]}, "YAML parses the class of f1 as False; put quotes around it"),
         ({"metrics": ["macro_f1", "Macro_F1"]}, "metrics: macro_f1 appears twice; remove one"),
         ({"metrics": ["macro_f1"], "task": "regression", "classes": None}, "only supported for classification"),

@@ -225,7 +225,7 @@ def test_slices_and_shown_columns_are_added_to_the_spec_of_a_run(folder: Path) -
         kept_spec(spec_of_predictions(name, TableKeys(budget=1, method="css")))
 
 
-@pytest.mark.parametrize("budget", [20, 50, None])
+@pytest.mark.parametrize("budget", [50, None])
 def test_a_file_of_the_same_name_elsewhere_is_another_audit(budget: int | None, folder: Path, told) -> None:
     rows = "".join(f"{n},{n % 2},0.{n + 10}\n" for n in range(80))
     files = [write(folder, f"{week}/answers.csv", f"id,pred,prob\n{rows}") for week in ("week1", "week2")]
