@@ -125,9 +125,9 @@ def test_outcomes_in_every_form_are_right(form: str, kind: type) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_labels_of_every_type_are_right_or_refused(said: str, kind: str) -> None:
     expected = ACCURACY if kind in SAME[said] else None
-    for form in (list, np.array, lambda own: dict(zip(CHOSEN.ids, own, strict=True)), pd.Series, pl.Series):
-        for column in (list, np.array, pd.Series, pd.Categorical, pl.Series):
-            assert accuracy(form(TYPES[kind](TRUTH)), column(TYPES[said](PREDICTED))) == expected
+    forms = list, np.array, lambda own: dict(zip(CHOSEN.ids, own, strict=True)), pd.Series, pl.Series
+    for form, column in zip(forms, (pd.Categorical, list, np.array, pl.Series, pd.Series), strict=True):
+        assert accuracy(form(TYPES[kind](TRUTH)), column(TYPES[said](PREDICTED))) == expected
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from extracting_here import extracting_here
 
 from opacc_ray.audit import verbs
 from opacc_ray.errors import DataError
-from opacc_ray.extract.model_code import confirm, loaded, look_anew, record, records
+from opacc_ray.extract.model_code import confirm, loaded, look_anew, outdated, record, records, watched
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -149,29 +150,53 @@ def audit(home: Path, **sections: object) -> tuple[Run, int, int]:
     return run, (run_module.read_column(run, "prediction") == 0).sum(), len(made)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_change_that_moves_few_examples_is_seen(kind: str, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Of 300 examples one, then 15, then 3 for one kind; the spot check compares none of them."""
-    caplog.set_level("INFO")
-    imports, call, file = KINDS[kind]
-    elsewhere = str(folder.parent / "elsewhere" / "top.json")
-    (folder / "mine.py").write_text(MODEL.format(imports=imports, call=call.format(elsewhere=elsewhere)))
+def write_model(home: Path, kind: str) -> None:
+    imports, call, _ = KINDS[kind]
+    call = call.format(elsewhere=str(home.parent / "elsewhere" / "top.json"))
+    (home / "mine.py").write_text(MODEL.format(imports=imports, call=call))
     if kind != "appears":
-        put(folder, kind, 0)
+        put(home, kind, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_file_that_decides_features_is_recorded_however_it_was_loaded(
+    kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a process that computes 300 examples, of which a change of the file moves few."""
+    monkeypatch.syspath_prepend(str(folder))
+    write_model(folder, kind)
+    forget(folder)
+    store = open_store(str(folder / "features"))
+    with watched():
+        model = importlib.import_module("mine").model
+        for batch in np.split(np.arange(300)[:, None], 30):
+            model(batch)
+    record(store, str(folder))
+    forget(folder)
+    assert outdated(store, str(folder)) is None
+    put(folder, kind, 1)
+    forget(folder)
+    assert Path(KINDS[kind][2]).stem in (outdated(store, str(folder)) or "")
+
+
+@pytest.mark.parametrize("kind", ["helper", "JSON"])
+def test_change_that_moves_few_examples_is_seen(kind: str, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of 300 examples one, then 15; the spot check compares none of them."""
+    caplog.set_level("INFO")
+    write_model(folder, kind)
     assert audit(folder)[1:] == (0, 3)
-    for top in (1, 15, 3) if kind == "helper" else (1,):
+    for top in (1, 15):
         put(folder, kind, top)
         caplog.clear()
         assert audit(folder)[1:] == (top, 3)
         [said] = [message for message in caplog.messages if "extracting again" in message]
-        assert (Path(file).stem if kind != "zip" else "zipped.py") in said
+        assert Path(KINDS[kind][2]).stem in said
     assert audit(folder)[1:] == (top, 0)
     assert any(message.startswith("features reused: code and ") for message in caplog.messages)
 
 
 def plain(home: Path) -> None:
-    (home / "mine.py").write_text(MODEL.format(imports="", call=KINDS["JSON"][1]))
-    put(home, "JSON", 0)
+    write_model(home, "JSON")
 
 
 def test_editions_that_fit_again_are_found_again(folder: Path) -> None:
@@ -197,8 +222,7 @@ def test_transform_counts_like_the_model(folder: Path) -> None:
 
 
 def test_module_that_comes_first_on_the_path_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "mine.py").write_text(MODEL.format(imports="", call=KINDS["import_module"][1]))
-    put(folder, "import_module", 0)
+    write_model(folder, "import_module")
     audit(folder)
     (folder / "first").mkdir()
     (folder / "first" / "top.py").write_text("TOP = 1\n")

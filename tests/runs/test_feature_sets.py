@@ -82,12 +82,6 @@ def columns_of(run: Run, *names: str) -> list[Any]:
 
 OTHERS: dict[str, dict[str, Any]] = {
     "method": {"sample": {"method": "neyman", "budget": 8}},
-    "budget": {"sample": {"method": "srs", "budget": 20}},
-    "seed": {"seed": 5},
-    "name": {"name": "second"},
-    "manifest": {"manifest": {"link": "https://view/{id}"}},
-    "labels": {"labels": {"conflict": "latest"}},
-    "actors": {"extract": {"batch_size": 4, "shard_size": 10, "actors": 1, "node_labels": {"zone": "a"}}},
     "fewer features": {"extract": {"batch_size": 4, "shard_size": 10, "features": ["output"]}},
     "in another order": {
         "extract": {"batch_size": 4, "shard_size": 10, "features": ["confidence", "output", "hidden"]}
@@ -164,6 +158,16 @@ def test_digest_names_all_that_decides_features(lake: Path, tmp_path: Path) -> N
         digest(extract={"features": ["output"]}),
     ]
     assert len({digest(), *others}) == 1 + len(others)
+    extract = {"batch_size": 4, "shard_size": 10}
+    same: list[dict[str, Any]] = [
+        {"sample": {"method": "srs", "budget": 20}},
+        {"seed": 5},
+        {"name": "second"},
+        {"manifest": {"link": "https://view/{id}"}},
+        {"labels": {"conflict": "latest"}},
+        {"extract": extract | {"actors": 1, "node_labels": {"zone": "a"}}},
+    ]
+    assert {digest(**sections) for sections in same} == {digest()}
 
 
 def test_reference_of_another_threshold_is_another(lake: Path, tmp_path: Path) -> None:
@@ -311,10 +315,15 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [flip, Path.unlink, lambda path: path.write_bytes(b"")], ids=["flip", "lose", "empty"]
-)
-@pytest.mark.parametrize(
-    "file", ["part-000001.parquet", "index.json", "dsa-*/part-000002.parquet", "dsa-*/index.json", "set.json"]
+    ("file", "damage"),
+    [
+        ("part-000001.parquet", flip),
+        ("part-000001.parquet", lambda path: path.write_bytes(b"")),
+        ("index.json", Path.unlink),
+        ("dsa-*/part-000002.parquet", Path.unlink),
+        ("dsa-*/index.json", lambda path: path.write_bytes(b"")),
+        ("set.json", flip),
+    ],
 )
 def test_damage_of_a_set_is_named_and_fixed_by_any_run_of_it(
     file: str, damage: Any, surprised_run: Run, lake: Path
