@@ -14,7 +14,6 @@ HEAVY = ("ray", "torch", "boto3", "pyarrow", "pydantic", "sklearn")
     [
         ("import opacc_ray", (*HEAVY, "numpy", "scipy")),
         ("import opacc_ray; opacc_ray.Pool, opacc_ray.select, opacc_ray.estimate, opacc_ray.Selection", HEAVY),
-        ("import opacc_ray.samplers, opacc_ray.estimation", HEAVY),
         ("import opacc_ray as o; o.select(o.Pool(ids='abc'), 'srs', 2)", ("numba",)),
         ("import opacc_ray.cli.main", (*HEAVY, "numpy")),
         ("import opacc_ray.audit.verbs", ("ray", "torch", "boto3")),

@@ -1,4 +1,4 @@
-"""Pools of every format on a Ray cluster that somebody else has started, as with RAY_ADDRESS, `submit` and `fleet`."""
+"""Pools on a Ray cluster that somebody else has started, as with RAY_ADDRESS, `submit` and `fleet`."""
 
 from pathlib import Path
 
@@ -8,14 +8,13 @@ from extracting_here import extracting_here
 from written_pools import SIZE, WRITERS
 
 from opacc_ray.audit import verbs
-from opacc_ray.lake.formats import FORMATS
 from opacc_ray.runs import run as run_module
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", ["images", "features", "delta"])  # of files, of a table, of an extension
 def test_a_pool_has_the_features_and_the_draw_of_this_process_on_a_cluster_that_is_joined(
     kind: str, tmp_path: Path
 ) -> None:

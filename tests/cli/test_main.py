@@ -130,12 +130,7 @@ def test_wrong_usage_is_one_sentence_and_2(arguments: list[str], message: str, t
     ]
     + [
         ([*command, f"--level={text}"], f"{text}: give a confidence level between 0 and 1, such as 0.95")
-        for command in (
-            ["estimate", "anywhere"],
-            ["compare", "one", "other"],
-            ["study", "case.npz"],
-            ["budget", "anywhere", "--until=0.1"],
-        )
+        for command in (["estimate", "anywhere"], ["study", "case.npz"])
         for text in ("0", "95", "-1", "x 0.9")
     ],
 )
@@ -249,11 +244,10 @@ def test_error_is_no_longer_than_a_screen(told) -> None:
 @pytest.mark.processes
 def test_name_that_is_no_unicode_is_one_sentence(tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/spec-\xff.yaml"
-    for flag in ([], ["--json"]):
-        done = subprocess.run([sys.executable, "-m", "opacc_ray", "run", path, *flag], capture_output=True)
-        assert done.returncode == 2
-        assert done.stderr.count(b"\n") == 1
-        assert b"there is no spec at" in done.stderr
+    done = subprocess.run([sys.executable, "-m", "opacc_ray", "run", path, "--json"], capture_output=True)
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+    assert b"there is no spec at" in done.stderr
     assert "there is no spec at" in json.loads(done.stdout)["error"]
 
 
@@ -332,23 +326,22 @@ def test_opacc_alone_shows_the_help_and_is_wrong_usage(told) -> None:
     assert err == told("--help")[1]
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("opacc est", ["estimate"]), ("opacc labels i", ["import"]), ("opacc run --method ney", ["neyman"])],
+    [("opacc est", "estimate"), ("opacc labels i", "import"), ("opacc run --method ney", "neyman")],
 )
-def test_shell_completes_commands_and_methods(words: str, expected: list[str]) -> None:
+def test_shell_completes_commands_and_methods(words: str, expected: str, told, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"_OPACC_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    done = subprocess.run([sys.executable, "-m", "opacc_ray"], capture_output=True, text=True, env=os.environ | asked)
-    assert done.returncode == 0
-    assert done.stdout.split() == [f"plain,{word}" for word in expected]
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    assert told() == (0, f"plain,{expected}\n", "")
 
 
 # -- a reader that goes away -----------------------------------------------------------------------------
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("arguments", [["status", "RUN", "--json"], ["status", "RUN"], ["--help"], ["rum", "--json"]])
+@pytest.mark.parametrize("arguments", [["status", "RUN"], ["rum", "--json"]])
 def test_closed_pipe_ends_quietly(arguments: list[str], tmp_path: Path) -> None:
     run = copy_golden_run(tmp_path)
     given = [item.replace("RUN", str(run)) for item in arguments]

@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, contextmanager, redirect_stdout
 from functools import partial
 from inspect import CO_NEWLOCALS
@@ -223,6 +223,14 @@ def differences(golden: Any, answer: Any, place: str = "") -> Iterator[str]:
             yield f"{place}: {golden!r} was expected, and is {answer!r}"
     elif golden != answer:
         yield f"{place}: {golden!r} was expected, and is {answer!r}"
+
+
+def unlike_golden(name: str, steps: Sequence[Step]) -> list[str]:
+    """Return each place at which the answers of a journey differ from the golden ones."""
+    golden = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+    assert [step.command for step in steps] == [own["command"] for own in golden]
+    pairs = zip(golden, steps, strict=True)
+    return [f"{own['command']}{text}" for own, step in pairs for text in differences(own["answer"], step.answer)]
 
 
 def _newest(output: Path) -> str:
