@@ -1,5 +1,6 @@
 """The features of one shard, extracted in this process."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ def spec_of(folder: Path, **sections: Any) -> Spec:
     return parse_spec(content | sections, "spec")
 
 
-def extract(spec: Spec, folder: Path, readers: int = 1) -> ShardReport:
+def extract(spec: Spec, folder: Path, readers: int = 0) -> ShardReport:
     """Extract the first shard of a pool to ``features-READERS`` below ``folder``."""
     job = Extraction(spec, spec.pool, spec.features(), open_store(str(folder / f"features-{readers}")))
-    return Extractor(job, "cpu", readers).extract(plan_pool(spec.pool, spec.extract).shards[0])
+    with closing(Extractor(job, "cpu", readers)) as extractor:
+        return extractor.extract(plan_pool(spec.pool, spec.extract).shards[0])

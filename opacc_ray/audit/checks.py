@@ -25,6 +25,7 @@ from opacc_ray.extract import reference
 from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.feature_set import plan_set
 from opacc_ray.extract.model_code import code_of
+from opacc_ray.extract.readers import SLOTS, num_readers, shards_in_flight
 from opacc_ray.extract.shards import find_repeated, hashes_of
 from opacc_ray.extract.table_columns import try_slices
 from opacc_ray.extract.trial import SECONDS, Pace, measure_pace
@@ -32,7 +33,7 @@ from opacc_ray.extract.user_code import call
 from opacc_ray.labels.shown_examples import try_shown
 from opacc_ray.lake.examples import Columns, Plan, ids_of
 from opacc_ray.lake.formats import has_rows, webdataset
-from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
+from opacc_ray.lake.formats.images import READ_BYTES
 from opacc_ray.lake.pools import read_rows
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import open_store
@@ -290,8 +291,10 @@ def _planned(spec: Spec, plans: list[Plan], pace: Pace, device: str, actors: int
     size = spec.extract.shard_size  # without metadata, as many examples as fit in the shards
     counts = [len(plan.shards) * size if plan.num_examples is None else plan.num_examples for plan in plans]
     examples, at_work = sum(counts), min(actors or _actors(spec), shards)
+    has_gpu = device != "cpu"
+    readers = num_readers(spec.extract, (os.cpu_count() or 1) / (1 if has_gpu else at_work), has_gpu=has_gpu)
     # Reading and computing overlap, as far as they have own processors.
-    seconds = max(pace.read, pace.compute + (pace.read_cpu if device == "cpu" else 0))
+    seconds = max(pace.read / max(readers, 1), pace.compute + (0 if has_gpu or readers else pace.read_cpu))
     return RunPlan(
         files=len(entries),
         shards=shards,
@@ -306,7 +309,7 @@ def _planned(spec: Spec, plans: list[Plan], pace: Pace, device: str, actors: int
         bytes_written=examples * pace.feature_bytes + shards * pace.file_bytes,
         actors=at_work,
         hours=examples * seconds / at_work / 3600,
-        memory_actor=actor_bytes(spec, pace, 1 if device == "cpu" else 16),
+        memory_actor=actor_bytes(spec, pace, readers),
         memory_driver=DRIVER_BASE + PER_FILE * len(entries) + PER_SHARD * shards,
         pace=MeasuredPace(
             examples=pace.examples,
@@ -320,13 +323,15 @@ def _planned(spec: Spec, plans: list[Plan], pace: Pace, device: str, actors: int
 
 
 def actor_bytes(spec: Spec, pace: Pace, readers: int) -> int:
-    """Return the maximum bytes of an actor: its process with the model, and two shards (see docs/scale.md)."""
+    """Return the maximum bytes of an actor with its readers: see docs/scale.md."""
     extract = spec.extract
-    ahead = READ_BYTES + (DECODED_BYTES if readers > 1 else 0)
-    images = 2 * (readers + 1) * pace.example_bytes
-    batch = 2 * extract.batch_size * pace.input_bytes  # the inputs, and their copy in the model's memory layout
+    reading = READ_BYTES + 4 * pace.example_bytes
+    batch = extract.batch_size * pace.input_bytes
     features = 3 * extract.shard_size * pace.feature_bytes  # by batch, joined, and encoded
-    return pace.process_bytes + 2 * (ahead + images + batch + features)
+    shards, actor = shards_in_flight(extract, readers), pace.process_bytes + batch  # in the model's memory layout
+    if not readers:
+        return actor + shards * (reading + batch + features)
+    return actor + shards * features + readers * (pace.process_bytes + reading + SLOTS * batch)
 
 
 def _actors(spec: Spec) -> int:

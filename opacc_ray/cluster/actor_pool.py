@@ -1,6 +1,6 @@
 """Extraction of shards by a pool of actors: its size, its queue, and its answer to failures.
 
-The driver keeps the queue. Each actor gets one shard, and a second one to read ahead if enough are left for the others.
+The driver keeps the queue. Each actor gets one shard, and further ones to read ahead if enough are left for the others.
 An actor that dies, or finishes nothing for ``shard_timeout`` seconds, is replaced, and its shards go back to the queue.
 Such a shard is suspect: from then on it has an actor to itself. Failing storage and a lack of memory also count as a
 failed attempt. After ATTEMPTS of them the run fails and names the shard: no shard is ever left out. An actor that
@@ -29,11 +29,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from opacc_ray.cluster.local import raise_if_lost, unless_lost
 from opacc_ray.cluster.session import raise_if_ending
-from opacc_ray.cluster.tasks import LOST, Driver, Placement, cause_of, place, raise_if_unmade, ran_out_of_memory
+from opacc_ray.cluster.tasks import (
+    LOST,
+    Driver,
+    Placement,
+    cause_of,
+    lost_a_process,
+    place,
+    raise_if_unmade,
+    ran_out_of_memory,
+)
 from opacc_ray.errors import ClusterError, StorageError, counted, shortened
 from opacc_ray.extract.extraction import Extraction, Extractor, Interrupted, OnDone
 from opacc_ray.extract.feature_set import left_of
@@ -81,10 +90,8 @@ def _fails(part: Shard, start: Callable[[], Any], seconds: float) -> bool:
         raise
     try:
         unless_lost(ray.get, worker.try_shard.remote(part), timeout=max(seconds, LEAST_SECONDS))
-    except (*LOST, GetTimeoutError):
-        return True
     except RayError as error:
-        return ran_out_of_memory(error)
+        return lost_a_process(error)
     finally:
         ray.kill(worker)
     return False
@@ -111,7 +118,6 @@ def _of(shard: Shard, pieces: list[Piece]) -> Shard:
     return shard._replace(entries=tuple(dict.fromkeys(piece.entry for piece in pieces)), pieces=tuple(pieces))
 
 
-IN_FLIGHT = 2  # shards per actor: one that computes, one that is read
 TICK = 1.0  # seconds between two checks of the actors if nothing happens
 RESIZE_EVERY = 5.0  # seconds between two checks for how many actors the cluster has room
 
@@ -250,7 +256,9 @@ class _ActorPool:
         return {number: shard for number, shard in shards.items() if number not in self._done}
 
     def _start(self) -> Actor:
-        remote = ray.remote(Worker).options(**self._placement.needs.options(), max_concurrency=IN_FLIGHT + 1)
+        remote = ray.remote(Worker).options(
+            **self._placement.needs.options(), max_concurrency=self._placement.in_flight + 1
+        )
         return Actor(unless_lost(remote.remote, self._job, self._placement.readers, self._driver))
 
     def _on_started(self, actor: Actor) -> None:
@@ -272,14 +280,14 @@ class _ActorPool:
             self._replace(actor)
 
     def _assign(self) -> None:
-        """Give a shard to each idle actor, then a second one if enough are left for actors that still start."""
+        """Give a shard to each idle actor, then further ones if enough are left for actors that still start."""
         started = [actor for actor in self._actors if actor.starting is None]
         for actor in started:
             if self._pending and not actor.shards:
                 actor.assign(self._pending.popleft())
         num_starting = len(self._actors) - len(started)
-        for actor in started:
-            has_room = len(self._pending) > num_starting and len(actor.shards) < IN_FLIGHT
+        for actor in started * (self._placement.in_flight - 1):  # in turns
+            has_room = len(self._pending) > num_starting and len(actor.shards) < self._placement.in_flight
             if has_room and not any(self._failures[own.number] for own in (self._pending[0], *actor.shards.values())):
                 actor.assign(self._pending.popleft())
         if not self._pending:
@@ -325,7 +333,7 @@ class _ActorPool:
             log.warning("an actor was preempted; %s will start again", shards)
             wait_to_leave([actor])
             self._discard(actor)
-        elif isinstance(cause, StorageError) or ran_out_of_memory(cause):
+        elif isinstance(cause, StorageError) or lost_a_process(cause):
             self._requeue([actor.take(reference)], cause)
         elif actor.shards[reference].number in self._done:
             actor.take(reference)
@@ -394,7 +402,7 @@ class _ActorPool:
 
     def _poison(self, shard: Shard, error: Exception) -> str | None:
         """Return the file or row at which workers die, hang or lack memory; None if there is not one such."""
-        if not isinstance(error, (TimeoutError, *LOST)) and not ran_out_of_memory(error):
+        if not lost_a_process(error):
             return None
         self.stop()  # the run ends anyway, and a worker needs its room
         self._actors.clear()

@@ -33,6 +33,8 @@ from opacc_ray.cluster.local import unless_lost
 from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened, without_colours
 from opacc_ray.extract import machine
 from opacc_ray.extract.feature_files import Features, StoredParts
+from opacc_ray.extract.readers import num_readers, shards_in_flight
+from opacc_ray.extract.user_code import EndedError
 from opacc_ray.parts.view import Call, add_up
 from opacc_ray.spec import ExtractSpec
 
@@ -114,6 +116,12 @@ def cause_of(error: RayError) -> Exception:
 def ran_out_of_memory(error: BaseException) -> bool:
     """Return whether work failed because it had too little memory."""
     return isinstance(error, OutOfMemoryError) or isinstance(getattr(error, "cause", error), MemoryError)
+
+
+def lost_a_process(error: BaseException) -> bool:
+    """Return whether work failed because a process died, hung or ran out of memory: another one may do it."""
+    lost = (TimeoutError, EndedError, *LOST)
+    return isinstance(error, lost) or isinstance(getattr(error, "cause", None), EndedError) or ran_out_of_memory(error)
 
 
 def map_tasks(
@@ -272,7 +280,6 @@ class ActorParts(StoredParts):
             ray.kill(actor)
 
 
-MAX_READERS = 16
 Node = Mapping[str, Any]  # one entry of ``ray.nodes()``
 
 
@@ -312,7 +319,8 @@ class Placement:
     actors: int
     most: int
     needs: Needs
-    readers: int = 1  # threads of an actor that decode
+    readers: int = 0  # processes of an actor that read
+    in_flight: int = 2  # shards of an actor
 
 
 def place(extract: ExtractSpec, num_shards: int) -> Placement:
@@ -332,15 +340,19 @@ def place(extract: ExtractSpec, num_shards: int) -> Placement:
             "extract.threads_per_actor, add nodes, or set extract.autoscaling: true to wait for them"
         )
     waits = extract.autoscaling and extract.actors != "auto"
-    return Placement(most if waits else max(1, min(room, most)), most, needs, _readers(needs, nodes))
+    actors = most if waits else max(1, min(room, most))
+    readers = _readers(extract, needs, nodes, actors)
+    return Placement(actors, most, needs, readers, shards_in_flight(extract, readers))
 
 
-def _readers(needs: Needs, nodes: Sequence[Node]) -> int:
-    """Return the threads that decode for an actor: with a GPU, its share of the CPUs of the smallest node."""
-    if not needs.gpus:
-        return 1
-    shares = [node["Resources"]["CPU"] * needs.gpus / node["Resources"]["GPU"] for node in nodes if needs.room([node])]
-    return max(1, min(MAX_READERS, int(min(shares, default=1))))
+def _readers(extract: ExtractSpec, needs: Needs, nodes: Sequence[Node], actors: int) -> int:
+    """Return the readers of an actor, which has its share of the smallest node that fits."""
+    fitting = [node["Resources"] for node in nodes if needs.room([node])]
+    if needs.gpus:
+        shares = [own["CPU"] * min(1.0, needs.gpus / own["GPU"]) for own in fitting]
+    else:
+        shares = [own["CPU"] / -(-actors // len(fitting)) for own in fitting]
+    return num_readers(extract, min(shares, default=0), has_gpu=needs.gpus > 0)
 
 
 def _needs(extract: ExtractSpec, nodes: Sequence[Node]) -> Needs:

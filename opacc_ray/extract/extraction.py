@@ -22,6 +22,7 @@ from opacc_ray.extract.feature_set import left_of, merged, read_carried
 from opacc_ray.extract.inference import Batch, Feed, check_bad, columns_of
 from opacc_ray.extract.machine import HOST, software, yield_to_others
 from opacc_ray.extract.model_code import Code, check_unchanged, watched
+from opacc_ray.extract.readers import Readers
 from opacc_ray.extract.reference import StoredSurprise
 from opacc_ray.extract.shards import (
     Columns,
@@ -65,6 +66,12 @@ class Extraction:
     code: Code | None = None  # that is part of the features' digest
     known: Store | None = None  # complete features of an earlier listing of the pool
 
+    def see_code(self) -> None:
+        """Let this process import the user's modules; raises DataError if they are not those of the driver."""
+        see_modules(self.modules)
+        if self.code is not None:
+            check_unchanged(self.code, self.spec, self.modules)
+
     def needs_model(self, shard: Shard) -> bool:
         """Return whether the features of a shard come from the model, or from the hidden layer that it gave."""
         return not self.source.holds_features and bool(self.hidden or left_of(shard))
@@ -106,17 +113,21 @@ class Interrupted(OpaccError):
 class Extractor:
     """Extracts shards into files of features, with the model and the reference in memory, if they are needed.
 
-    In a pool of features no model runs: any number of threads read its tables. Otherwise two threads may call
-    ``extract``. While one computes a batch, a further thread reads and decodes the next one, on ``readers`` threads.
-    The second thread writes the shard before, reads the first batch of the shard after, and computes when the first one
-    waits. Transform and model are called by one thread at a time. Memory holds, for each shard, one decoded example,
-    the examples that were read ahead and the inputs of one batch; for the shard that computes, of two.
+    In a pool of features no model runs: any number of threads read its tables. Otherwise several threads may call
+    ``extract``. While one computes a batch, its next one is read: by ``readers`` processes, or without any by a further
+    thread. The other threads write the shard before, read the shard after, and compute when the first one waits.
+    Transform and model are called by one thread of a process at a time. Memory holds the batches of the readers, or for
+    each shard one decoded example, the examples that were read ahead and the inputs of one batch; for the shard that
+    computes, of two.
+
+    ``seconds``: time for a batch after which a reader counts as hung. :meth:`close` ends the readers.
     """
 
-    def __init__(self, job: Extraction, device: str = "cpu", readers: int = 1) -> None:
+    def __init__(self, job: Extraction, device: str = "cpu", readers: int = 0, seconds: float | None = None) -> None:
         self._job = job
         self._device_name = device
-        self._readers = readers
+        self._num_readers, self._seconds = readers, seconds
+        self._readers: Readers | None = None
         self._device: Device | FunctionModel | None = None
         self._feed: Feed | None = None
         self._ranges: Ranges | None = None  # of the reference
@@ -130,6 +141,11 @@ class Extractor:
     def interrupt(self) -> None:
         """End all shards after the current batch, with Interrupted, and begin no other."""
         self._interrupted.set()
+
+    def close(self) -> None:
+        """End the readers."""
+        if self._readers is not None:
+            self._readers.close()
 
     def prepare(self) -> "Device | FunctionModel":
         """Load the model, or the device that compares with the reference, and the reference, once."""
@@ -177,11 +193,11 @@ class Extractor:
             from opacc_ray.extract.torch_model import Device
 
             return Device(self._device_name, job.spec.extract.threads_per_actor)
-        see_modules(job.modules)
-        if job.code is not None:
-            check_unchanged(job.code, job.spec, job.modules)
+        job.see_code()
+        if self._num_readers:
+            self._readers = Readers(job, self._num_readers, self._seconds)  # which start meanwhile
         covered = job.spec.extract.coverage if job.ranges or "coverage" in job.names else None
-        self._feed = Feed(job.spec, job.source, self._device_name, covered, self._readers)
+        self._feed = Feed(job.spec, job.source, self._device_name, covered)
         return self._feed.model
 
     def extract(self, shard: Shard) -> ShardReport:
@@ -258,7 +274,8 @@ class Extractor:
 
     def _batches_exclusively(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
         """Yield batches of inputs, read one ahead; other shards compute only while this one waits."""
-        with NextAhead(self.feed.read(shard, bad), yield_to_others) as ahead:
+        feed = self.feed
+        with NextAhead((self._readers or feed).read(shard, bad), yield_to_others) as ahead:
             while (batch := ahead.take()) is not None:
                 with self._computing:
                     while batch is not None:

@@ -11,7 +11,7 @@ Extraction, the trial before it and the check of stored features all use it.
 ``model.function`` names such a function. It gets the inputs of a batch, (B, ...) float32, and ``model.arguments``. It
 returns a mapping with ``output`` (B, C) and, where a method needs it, ``hidden`` (B, m); or a pair of both, hidden
 first; or the output alone. State between batches, such as a session or a client, is its own. Each actor calls it in one
-process, one batch at a time. Torch is not imported for it.
+process, one batch at a time, whose memory is used again after. Torch is not imported for it.
 
 What the user's code raises becomes one sentence with its file and line. The traceback travels with the error, across
 processes as well, as its ``details``; the command line writes it to a file.
@@ -33,7 +33,8 @@ Legend: B examples of a batch, C classes, m neurons, σ the logistic function.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 
 Output = NDArray[np.float32]
+Memory = Callable[[int], Any]  # returns a buffer of some bytes
 
 _FIRST_BYTES = 1 << 30  # of a batch, reserved at first, which take no memory before they are written; then it grows
 _ROUNDING = 1e-9  # of a recomputed confidence: another processor's exponential may differ in its last bits
@@ -75,33 +77,28 @@ def refusal(spec: Spec, source: PoolSpec, item: BadItem) -> DataError:
     )
 
 
-class Feed:
-    """The transform and the model of a spec, and the path of the examples of one source through both.
+class Inputs:
+    """The transform of a spec, and the batches of inputs that the examples of one source make.
 
-    ``readers`` threads decode; the transform is called by one thread at a time. Raises SpecError or DataError if
-    transform or model cannot be loaded.
+    Several threads may read; the transform is called by one at a time. Raises SpecError if it cannot be loaded.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        source: PoolSpec,
-        device: str = "cpu",
-        coverage: CoverageSpec | None = None,
-        readers: int = 1,
-    ) -> None:
-        self._spec, self._source, self._readers, self._device = spec, source, readers, device
+    def __init__(self, spec: Spec, source: PoolSpec) -> None:
+        self._spec, self._source = spec, source
         self._store = open_pool(source)
         self._transform = load_transform(spec)
         self._transforming = threading.Lock()
-        self.model = load_model(spec, device, coverage)
 
-    def read(self, shard: Shard, bad: list[BadItem]) -> Generator["Batch", None, None]:
-        """Yield the batches of a shard; examples that cannot be used are appended to ``bad``, or are errors."""
-        size, digests = self._spec.extract.batch_size, [source_of(part) for part in shard.parts]
-        rules = rules_of(self._source)._replace(readers=self._readers)
-        batch = Batch(size)
-        for number, item in read_numbered(self._store, self._source.format, shard, rules):
+    def read(
+        self, shard: Shard, bad: list[BadItem], digests: Sequence[int] = (), memory: Memory | None = None
+    ) -> Iterator["Batch"]:
+        """Yield the batches of a shard; examples that cannot be used are appended to ``bad``, or are errors.
+
+        ``digests`` are those of the parts of the shard, if they are parts of others. ``memory`` reserves the inputs.
+        """
+        size, digests = self._spec.extract.batch_size, digests or [source_of(part) for part in shard.parts]
+        batch = Batch(size, memory)
+        for number, item in read_numbered(self._store, self._source.format, shard, rules_of(self._source)):
             if isinstance(item, BadItem):
                 check_bad(self._spec, self._source, [item])
                 bad.append(item._replace(source=digests[number]))
@@ -110,7 +107,7 @@ class Feed:
                 batch.add(item, transformed(self._transform, item), digests[number])
             if batch.is_full:
                 yield batch
-                batch = Batch(size)
+                batch = Batch(size, memory)
         if batch.ids:
             yield batch
 
@@ -120,6 +117,18 @@ class Feed:
         for example in examples:
             batch.add(example, transformed(self._transform, example))
         return batch
+
+
+class Feed(Inputs):
+    """The transform and the model of a spec, and the path of the examples of one source through both.
+
+    Raises SpecError or DataError if transform or model cannot be loaded.
+    """
+
+    def __init__(self, spec: Spec, source: PoolSpec, device: str = "cpu", coverage: CoverageSpec | None = None) -> None:
+        super().__init__(spec, source)
+        self._device = device
+        self.model = load_model(spec, device, coverage)
 
     def run(self, batch: "Batch") -> Activations:
         """Run the model on a batch; on its halves, if the memory of a GPU runs out."""
@@ -189,11 +198,11 @@ def _described(example: Example) -> str:
 class Batch:
     """Inputs of the model, all of one shape, with the ids of their examples; at most ``most``.
 
-    The thread that reads copies each input to its place, while another thread computes. Stacking them later would make
-    the two wait for each other at every copy, since NumPy releases Python's lock.
+    Whoever reads copies each input to its place, while another thread computes. Stacking them later would make the two
+    wait for each other at every copy, since NumPy releases Python's lock.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, memory: Memory | None = None) -> None:
         self.ids: list[str] = []
         self.uris: list[str] = []
         self.sources: list[int] = []  # digests of the parts of the shard that the examples are from
@@ -201,8 +210,10 @@ class Batch:
         self.own_ids = False
         self.largest = 0  # bytes of the largest decoded example
         self._most = most
+        self._memory = memory
         self._array = np.empty(0, dtype=np.float32)
         self._shape: tuple[int, ...] = ()
+        self._free: Callable[[], object] | None = None
 
     @property
     def is_full(self) -> bool:
@@ -214,11 +225,7 @@ class Batch:
         return self._array[: len(self.ids)]
 
     def add(self, example: Example, value: NDArray[np.float32], source: int = 0) -> None:
-        place = len(self.ids)
-        if place == len(self._array) or value.shape != self._shape:
-            self._reserve(example, value)
-        self._array[place] = value
-        self.ids.append(example.id)
+        self._put(value, example.id, example.own_id)
         self.uris.append(example.uri)
         self.sources.append(source)
         if example.is_turned:
@@ -226,32 +233,60 @@ class Batch:
         if example.array.nbytes > self.largest:
             self.largest = example.array.nbytes
 
-    def _reserve(self, example: Example, value: NDArray[np.float32]) -> None:
+    def move(self, other: "Batch", row: int) -> None:
+        """Add a row of another batch; its first row brings what is counted over all of them."""
+        self._put(other.inputs[row], other.ids[row], other.own_ids)
+        self.uris.append(other.uris[row])
+        self.sources.append(other.sources[row])
+        self.turned += other.turned if row == 0 else Counter()
+
+    def _put(self, value: NDArray[np.float32], id: str, own_id: bool) -> None:
+        place = len(self.ids)
+        if place == len(self._array) or value.shape != self._shape:
+            self._reserve(value, id, own_id)
+        self._array[place] = value
+        self.ids.append(id)
+
+    def _reserve(self, value: NDArray[np.float32], id: str, own_id: bool) -> None:
         """Reserve memory for the first value, or for more of its shape; raises DataError for another shape."""
         if not self.ids:
             num = min(self._most, _FIRST_BYTES // max(value.nbytes, 1) + 1)
-            self._array, self._shape, self.own_ids = _empty_inputs(value, num), value.shape, example.own_id
+            self._array, self._shape, self.own_ids = self._empty(value, num), value.shape, own_id
         elif value.shape != self._shape:
             raise DataError(
-                f"example {example.id!r} has shape {value.shape} and {self.ids[0]!r} {self._shape}; "
+                f"example {id!r} has shape {value.shape} and {self.ids[0]!r} {self._shape}; "
                 "set transform to a function that returns one shape"
             )
         else:
-            more = _empty_inputs(value, min(self._most, 2 * len(self._array)))
+            more = self._empty(value, min(self._most, 2 * len(self._array)))
             more[: len(self._array)] = self._array
             self._array = more
 
+    def _empty(self, value: NDArray[np.float32], num: int) -> NDArray[np.float32]:
+        """Return an array for ``num`` inputs like ``value``, with the memory layout of ``np.stack``."""
+        strides = np.stack([value, value]).strides[1:]
+        order = sorted(range(value.ndim), key=lambda axis: -strides[axis])
+        shape = (num, *(value.shape[axis] for axis in order))
+        buffer = self._memory(4 * prod(shape)) if self._memory else None
+        room = np.ndarray(shape, np.float32, buffer)
+        return room.transpose(0, *(1 + order.index(axis) for axis in range(value.ndim)))
+
+    def detach(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Leave the inputs in their memory, and return their shape and strides."""
+        layout = self.inputs.shape, self.inputs.strides
+        self._array, self._memory = np.empty(0, dtype=np.float32), None
+        return layout
+
+    def attach(self, inputs: NDArray[np.float32], free: Callable[[], object]) -> None:
+        """Take the inputs from memory that another process has filled; ``free`` is called when they are released."""
+        self._array, self._free = inputs, free
+
     def release(self) -> None:
         """Free the memory of the inputs."""
-        self._array = self._array[:0].copy()
-
-
-def _empty_inputs(value: NDArray[np.float32], num: int) -> NDArray[np.float32]:
-    """Return an array for ``num`` inputs like ``value``, with the memory layout of ``np.stack``."""
-    strides = np.stack([value, value]).strides[1:]
-    order = sorted(range(value.ndim), key=lambda axis: -strides[axis])
-    room = np.empty((num, *(value.shape[axis] for axis in order)), dtype=np.float32)
-    return room.transpose(0, *(1 + order.index(axis) for axis in range(value.ndim)))
+        self._array = np.empty(0, dtype=np.float32)
+        if self._free is not None:
+            self._free()
+            self._free = None
 
 
 # -- model -----------------------------------------------------------------------------------------------------
@@ -326,7 +361,7 @@ def _rows(value: Any, length: int, what: str) -> NDArray[np.float32]:
         raise DataError(
             f"{what} has shape {found.shape} for a batch of {length}: return one row per example, in its order"
         )
-    return np.ascontiguousarray(found.reshape(length, -1))
+    return np.array(found.reshape(length, -1), order="C")  # a copy: the memory of the batch is used again
 
 
 # -- output ----------------------------------------------------------------------------------------------------

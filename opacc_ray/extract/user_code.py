@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeVar
@@ -46,6 +46,10 @@ FIRST_TO_DIE = "1000"
 _FRAME = re.compile(r'File "(.+)", line (\d+) in (\S+)')  # of faulthandler
 
 Result = TypeVar("Result")
+
+
+class EndedError(DataError):
+    """The process of the user's code has died, or was ended because it hung."""
 
 
 class Activations(NamedTuple):
@@ -118,7 +122,12 @@ def call(function: Callable[..., Result], *arguments: Any, seconds: float | None
     if children is None:
         return function(*arguments)
     child = children.take()
-    result: Result = child.call(function, arguments, seconds)
+    try:
+        result: Result = child.call(function, *arguments, seconds=seconds)
+    except MemoryError as error:
+        raise DataError(
+            f"memory ran out in the user's code ({shortened(str(error))}); lower extract.batch_size"
+        ) from None
     children.idle.append(child)
     return result
 
@@ -127,13 +136,13 @@ class _Children:
     """The processes of a command: as many as threads call at once."""
 
     def __init__(self) -> None:
-        self.idle: list[_Child] = []
-        self._all: list[_Child] = []
+        self.idle: list[Child] = []
+        self._all: list[Child] = []
 
-    def take(self) -> "_Child":
+    def take(self) -> "Child":
         with contextlib.suppress(IndexError):
             return self.idle.pop()
-        self._all.append(_Child())
+        self._all.append(Child())
         return self._all[-1]
 
     def end(self) -> None:
@@ -144,24 +153,26 @@ class _Children:
 _children: _Children | None = None
 
 
-class _Child:
-    """The process of one caller, and what it prints."""
+class Child:
+    """The process of one caller, and what it prints; it inherits ``files``, and ``environment`` in addition."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Sequence[int] = (), environment: Mapping[str, str] = {}) -> None:
         paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "opacc_ray.extract.user_code"],  # -P: not from the current folder
-            env=os.environ | paths,
+            env=os.environ | paths | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            pass_fds=files,
             start_new_session=True,  # Ctrl-C is for the command, which then ends this
         )
         self._last: deque[str] = deque(maxlen=MOST_LINES)
         self._printing = threading.Thread(target=self._show, daemon=True)
         self._printing.start()
 
-    def call(self, function: Callable[..., Any], arguments: tuple[Any, ...], seconds: float | None) -> Any:
+    def call(self, function: Callable[..., Any], *arguments: Any, seconds: float | None = None) -> Any:
+        """Return ``function(*arguments)``; raises EndedError if the process ends, or if ``seconds`` pass."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         late = threading.Timer(seconds or threading.TIMEOUT_MAX, self._process.send_signal, [signal.SIGABRT])
@@ -180,8 +191,6 @@ class _Child:
         finally:
             late.cancel()
         result, error = answer
-        if isinstance(error, MemoryError):
-            raise DataError(f"memory ran out in the user's code ({shortened(str(error))}); lower extract.batch_size")
         if error is not None:
             raise error
         return result
@@ -228,7 +237,7 @@ class _Child:
             how, remedy = f"died of {signal.Signals(-number).name}{where}", "repair it, or the library that it calls"
         else:
             how, remedy = f"ended its process with exit code {number}", "let it raise an error instead"
-        failure = DataError(f"the user's code (model or transform) {how}; {remedy}")
+        failure = EndedError(f"the user's code (model or transform) {how}; {remedy}")
         failure.details = "\n".join(self._last)
         raise failure
 

@@ -125,17 +125,6 @@ def encode_like(content: bytes, pixels: NDArray[Any]) -> bytes:
     return sink.getvalue()
 
 
-def decoded_bytes(content: bytes | None) -> int:
-    """Estimate the bytes of an image file's pixels by its header; 0 if that is not valid."""
-    Image = _pillow()
-
-    try:
-        with Image.open(io.BytesIO(content or b""), formats=FORMATS) as image:
-            return image.width * image.height * 4
-    except Exception:  # decoding raises the error
-        return 0
-
-
 def _is_turned(image: Any) -> bool:
     """Return whether a file's metadata state an orientation that is not upright; damaged ones state nothing."""
     with suppress(Exception):

@@ -211,7 +211,6 @@ class Rules(NamedTuple):
     file: str | None = None  # URI of the file that the pool's URI names, if it names one
     only: str | None = None  # pattern of the keys that belong to the pool; None: all
     catalog: tuple[str, str] | None = None  # of an Iceberg table: catalog and name
-    readers: int = 1  # threads that decode images
     split: str | None = None  # several are joined by +
     slices: tuple[str, ...] = ()  # columns that are read later; a plan checks that they exist
     orientation: decode.Orientation = "ignore"  # in the metadata of an image file

@@ -405,6 +405,11 @@ class ExtractSpec(Section):
     gpus_per_actor: Placement[Annotated[float, Field(ge=0)] | Literal["auto"]] = Field(
         default="auto", description="GPUs per actor; 0.5: two actors share one; auto: 1 if the cluster has GPUs, else 0"
     )
+    readers: Placement[Annotated[int, Field(ge=0)] | Literal["auto"]] = Field(
+        default="auto",
+        description="processes per actor that read, decode and transform; 0: a thread of the actor does; auto: the "
+        "CPUs of its node that no actor computes on",
+    )
     node_labels: Placement[Annotated[dict[str, str], AfterValidator(_selectors)]] = Field(
         default={},
         description="only nodes with these labels, such as {ray.io/accelerator-type: H100} or {region: eu}; also !eu, "

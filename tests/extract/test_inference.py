@@ -66,7 +66,7 @@ def features_of(folder: Path, function: str, **sections: Any) -> dict[str, np.nd
     open_store(spec.pool.uri).write_many((f"{i:03d}.png", picture(i)) for i in range(10))
     extract(spec, folder)
     names = [name for name in spec.features() if name != "prediction"]
-    return read_shard(open_store(str(folder / "features-1")), "part-000000.parquet", names).columns
+    return read_shard(open_store(str(folder / "features-0")), "part-000000.parquet", names).columns
 
 
 def test_an_output_alone_is_enough_where_no_hidden_layer_is_asked_for(tmp_path: Path) -> None:

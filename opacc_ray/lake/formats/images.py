@@ -1,8 +1,5 @@
 """Pools of image files: one example per file. An id is the file's key; a shard is some files."""
 
-from functools import partial
-
-from opacc_ray.lake.decode import decoded_bytes
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard, decoded, item_of
 from opacc_ray.lake.formats import Traits
 from opacc_ray.lake.store import Entry, Store, in_order
@@ -11,7 +8,7 @@ TRAITS = Traits(keys_are_ids=True)
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
-READ_BYTES = DECODED_BYTES = 64 << 20  # bytes of files, and of pixels, that one shard may read ahead
+READ_BYTES = 64 << 20  # of files, which one shard may read ahead
 
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
@@ -27,23 +24,14 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
 
 
 def read(store: Store, shard: Shard, rules: Rules) -> Items:
-    """Yield the images of a shard in their order, decoded by ``rules.readers`` threads.
-
-    One thread decodes each image when its turn comes. Up to READ_BYTES of files are read ahead, and up to DECODED_BYTES
-    of pixels are decoded ahead; one file or image alone may exceed them.
-    """
+    """Yield the images of a shard in their order; up to READ_BYTES of files are read ahead, or one file."""
     fitting = [entry for entry in shard.entries if entry.size <= rules.max_bytes]
     contents = in_order(store.read_entry, fitting, cost=lambda entry: entry.size, budget=READ_BYTES)
-    pairs = ((entry, next(contents) if entry.size <= rules.max_bytes else None) for entry in shard.entries)
-
-    decode = partial(_decoded, store, rules)
-    if rules.readers == 1:
-        return map(decode, pairs)
-    return in_order(decode, pairs, rules.readers, lambda pair: decoded_bytes(pair[1]), DECODED_BYTES)
+    for entry in shard.entries:
+        yield _decoded(store, rules, entry, next(contents) if entry.size <= rules.max_bytes else None)
 
 
-def _decoded(store: Store, rules: Rules, pair: tuple[Entry, bytes | None]) -> Example | BadItem:
-    entry, content = pair
+def _decoded(store: Store, rules: Rules, entry: Entry, content: bytes | None) -> Example | BadItem:
     if content is None:
         return BadItem(entry.key, f"{entry.size} bytes, and at most {rules.max_bytes} are read")
     return item_of(entry.key, store.uri_of(entry.key), decoded(content, rules))
