@@ -128,19 +128,14 @@ class SealedDocument(Document):
 
     @classmethod
     def _checked(cls, content: dict[str, Any], source: str) -> dict[str, Any]:
-        check_seal(content, source, cls.remedy)
+        if content.get("sha256") != _seal(content):
+            raise DataError(f"{source} was changed since it was written: its sha256 does not match; {cls.remedy}")
         return content | {"sha256": None}  # computed again when the document is written
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return JSON types with their digest under ``sha256``."""
     return {**content, "sha256": _seal(content)}
-
-
-def check_seal(content: Mapping[str, Any], source: str, remedy: str) -> None:
-    """Raise DataError if JSON differs from what :func:`sealed` returned."""
-    if content.get("sha256") != _seal(content):
-        raise DataError(f"{source} was changed since it was written: its sha256 does not match; {remedy}")
 
 
 def _seal(content: Mapping[str, Any]) -> str:
@@ -154,7 +149,9 @@ def first_problem(kind: type[BaseModel], error: ValidationError) -> str:
     location = problem["loc"]
     place = shortened(".".join(str(part) for part in location if not _names_a_type(part)), 80)
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {place!r} (value {shown(problem['input'])}){_nearest(kind, location)}"
+        known = _keys_at(kind, location[:-1])
+        hint = "; " + meant(location[-1], known, f"known are {', '.join(known)}") if known else ""
+        return f"unknown key {place!r} (value {shown(problem['input'])}){hint}"
     if problem["type"] == "missing":
         return f"key {place!r} is missing; add it"
     message = shortened(problem["msg"].removeprefix("Value error, "), 400)
@@ -169,12 +166,6 @@ def _names_a_type(part: Any) -> bool:
     return isinstance(part, str) and bool(
         re.fullmatch(r"int|float|str|bool|constrained-\w+|(literal|dict|list)\[.*\]", part)
     )
-
-
-def _nearest(kind: type[BaseModel], location: Sequence[int | str]) -> str:
-    """Return a hint: the nearest known key, or all of them."""
-    known = _keys_at(kind, location[:-1])
-    return "; " + meant(location[-1], known, f"known are {', '.join(known)}") if known else ""
 
 
 def _keys_at(kind: Any, location: Sequence[int | str]) -> list[str]:

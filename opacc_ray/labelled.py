@@ -19,13 +19,12 @@ from opacc_ray.estimation.design_numbers import estimate_error
 from opacc_ray.estimation.estimate import (
     JudgeQuality,
     KnownPool,
-    estimate_outcomes,
+    fitted_outcomes,
     judge_quality,
     judge_slicings,
     numbers_of,
 )
 from opacc_ray.estimation.estimate import estimate as estimate_number
-from opacc_ray.estimation.failures import fit_failures
 from opacc_ray.estimation.intervals import Estimate, level_of_each
 from opacc_ray.estimation.model_comparison import SeveralModels, compare_by, compare_outcomes
 from opacc_ray.estimation.sample import Sample, check_level, join
@@ -220,10 +219,8 @@ def estimate(
     if by is not None or asked.name != ACCURACY:
         return _metric(rounds, level, asked, by, pool, history, together)
     selections, values = [own.selection for own in rounds], [own.outcome(pool) for own in rounds]
-    found = estimate_outcomes(selections, values, level, prediction=prediction, pool=pool, history=history)
-    sample = join(selections, values, history=histories_of(history, 1)[0])
+    found, sample, fit = fitted_outcomes(selections, values, level, prediction=prediction, pool=pool, history=history)
     if population is not None:
-        fit = None if clusters is None or pool is None else fit_failures(view_of(pool), sample)
         return represent(population, found, sample, _codes(clusters, sample), fit).of_population(found)
     return replace(found, effective_size=baseline(sample, found).effective_size)
 

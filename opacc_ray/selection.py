@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs import DESIGNS, Design
-from opacc_ray.errors import DataError, LabelError, counted, meant, shortened
+from opacc_ray.errors import DataError, LabelError, SpecError, counted, meant, shortened
 from opacc_ray.registry import require
 
 Outcome = NDArray[np.float64]
@@ -126,7 +126,9 @@ class Selection:
         return json.dumps(self.to_dict(), indent=1, allow_nan=False).encode() + b"\n"
 
     def save(self, path: str | Path) -> None:
-        """Write one file, of JSON."""
+        """Write one file, of JSON; raise SpecError for a name that ends as another form does."""
+        if Path(path).suffix not in ("", ".json"):
+            raise SpecError(f"{path}: a selection is saved as JSON; give a name such as {Path(path).stem}.json")
         Path(path).write_bytes(self.to_json())
 
     @classmethod

@@ -34,6 +34,7 @@ from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.formats import COLUMNS, as_jsonl, few
+from opacc_ray.labels.given_labels import read_table, scalars
 from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
 from opacc_ray.labels.label_log import LabelAction, Score, label_rules
 from opacc_ray.labels.labelled_rounds import read_rounds
@@ -422,11 +423,6 @@ class Audit:
             There is no such metric, class or slice.
         """
         run = self.record
-        worth, prices = None, None
-        if score is not None:
-            worth = _score_of(run.spec, score)
-        if costs is not None:
-            prices = load_costs(costs, run.spec.model, run.num_classes)
         return accuracy.estimate(
             run,
             level=level,
@@ -434,8 +430,8 @@ class Audit:
             assist=assist,
             metrics=metrics,
             by=by,
-            costs=prices,
-            score=worth,
+            costs=None if costs is None else load_costs(costs, run.spec.model, run.num_classes),
+            score=None if score is None else _score_of(run.spec, score),
         )
 
     def report(
@@ -535,14 +531,13 @@ def _bytes_of(file: str) -> bytes:
 def _rows_of(labels: Any) -> list[dict[str, str | None]]:
     """Return the rows of a mapping, a table or a list; raises LabelError if they are none of these."""
 
-    columns = [str(name) for name in getattr(labels, "columns", ())]
+    labels, columns = read_table(labels)
     rows: list[Any] = []
     if isinstance(labels, Mapping):
         rows = [{"id": id, "label": label} for id, label in labels.items()]
     elif {"id", "label"} <= set(columns):
-        rows = [
-            dict(zip(columns, cells, strict=True)) for cells in zip(*(labels[name] for name in columns), strict=True)
-        ]
+        cells = (scalars(labels[name], "label") for name in columns)
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
     elif isinstance(labels, list) and all(isinstance(row, Mapping) and {"id", "label"} <= row.keys() for row in labels):
         rows = labels
     if not rows:
@@ -550,7 +545,7 @@ def _rows_of(labels: Any) -> list[dict[str, str | None]]:
         if isinstance(labels, Mapping | list) and not labels:
             what = "an empty mapping" if isinstance(labels, Mapping) else "an empty list"
         elif columns:
-            what = f"a table with {len(labels)} rows and the columns {few(columns)}"
+            what = f"a table with {len(labels)} rows and the columns {few(list(map(str, columns)))}"
         raise LabelError(
             f"labels came as {what}: give a mapping of ids to labels, a table or a list of rows with id and label, or "
             "the path of a file"

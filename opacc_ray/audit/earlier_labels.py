@@ -104,7 +104,11 @@ def read_history(run: Run, *, keep: bool = True) -> History:
         sources, files = gather(run)
         if not keep:
             return _decode(files, run.uri)
-        kept = _keep(run, sources, files)
+        folder, described = described_files(files)
+        run.store.store(f"{FOLDER}/{folder}").write_many(files.items(), 8)
+        record = KeptHistory(run=run.header.digest, folder=folder, files=described, sources=sources)
+        # of two commands at the same time, one creates it
+        kept = KeptHistory.from_bytes(run.store.create(RECORD, record.to_bytes()), history_uri(run))
     return _decode({name: read_file(run, kept, name) for name in kept.files}, run.store.uri_of(FOLDER))
 
 
@@ -126,28 +130,17 @@ def history_uri(run: Run) -> str:
     return run.store.uri_of(RECORD)
 
 
-def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -> KeptHistory:
-    """Write the files, then create the record; of two commands at the same time, one succeeds."""
-    folder, described = described_files(files)
-    run.store.store(f"{FOLDER}/{folder}").write_many(files.items(), 8)
-    record = KeptHistory(run=run.header.digest, folder=folder, files=described, sources=list(sources))
-    return KeptHistory.from_bytes(run.store.create(RECORD, record.to_bytes()), history_uri(run))
-
-
 def _decode(files: dict[str, bytes], place: str) -> History:
+    def columns(name: str) -> dict[str, Any]:
+        table = read_bytes(files[name])
+        return {column: to_numpy(table[column]) for column in table.column_names}
+
     try:
-        labelled = [_decode_labelled(files[name]) for name in sorted(files) if name != JUDGES]
-        judges = read_bytes(files[JUDGES]) if JUDGES in files else {}
+        tables = [columns(name) for name in sorted(files) if name != JUDGES]
+        labelled = [{"outcomes": own.pop("outcome"), "pool": Pool(**own)} for own in tables]
+        return History(labelled, columns(JUDGES) if JUDGES in files else {})
     except (ValueError, KeyError, OSError) as error:
         raise DataError(f"{place} has no valid history ({shortened(str(error))}); restore it") from None
-    return History(labelled, {name: to_numpy(judges[name]) for name in getattr(judges, "column_names", ())})
-
-
-def _decode_labelled(data: bytes) -> dict[str, Any]:
-    table = read_bytes(data)
-    arrays: dict[str, Any] = {name: to_numpy(table[name]) for name in table.column_names}
-    outcome = arrays.pop("outcome")
-    return {"pool": Pool(**arrays), "outcomes": outcome}
 
 
 # -- checking before a run ------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ numbers of the run are stated at the level of interim analyses, because the stop
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -397,7 +396,8 @@ def label_budget(run: Run, half_width: float, target: Target = ACCURACY_OF_POOL,
 
     Raises LabelError if ``half_width`` is not positive; SpecError if there is no such number.
     """
-    rounds, target = _complete_rounds(run), target_of(run, target)
+    target = target_of(run, target)
+    rounds = whole_rounds(having_labels(read_rounds(run))) if run.rounds() else []
     if not rounds:
         _refuse_ratio(target)
     previous = _labels_of(rounds) if rounds else NO_PREVIOUS
@@ -405,7 +405,7 @@ def label_budget(run: Run, half_width: float, target: Target = ACCURACY_OF_POOL,
     judges = None
     if budget is None or (target.is_accuracy and run.spec.pool.columns.judges is not None):
         history = read_history(run, keep=False)
-        with _open_view(run) as view:
+        with open_view(run, (), Parameters().optional_features) as view:
             if budget is None:
                 forecast = _forecast(run, view, target, history)
                 budget = _by_forecast(forecast, run.uri, target, half_width, level, history)
@@ -541,17 +541,9 @@ def _grid(least: int, most: int, size: int) -> list[int]:
 # -- with labels ---------------------------------------------------------------------------------------------
 
 
-def _complete_rounds(run: Run) -> list[LabelledRound]:
-    return whole_rounds(having_labels(read_rounds(run))) if run.rounds() else []
-
-
 def _labels_of(rounds: Sequence[LabelledRound]) -> Previous:
     index = np.concatenate([item.known.index for item in rounds])
     return Previous.of(index, np.concatenate([item.outcome for item in rounds]))
-
-
-def _open_view(run: Run) -> AbstractContextManager[View]:
-    return open_view(run, (), Parameters().optional_features)
 
 
 def _by_labels(

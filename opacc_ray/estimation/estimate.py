@@ -321,6 +321,19 @@ def estimate_outcomes(
     effective sample size. Without ``pool``, rounds are combined by their designs alone. With it, those of `neyman` with
     ``combine="labels"`` are combined by a fit to all labels.
     """
+    return fitted_outcomes(selection, outcome, level, prediction=prediction, pool=pool, history=history)[0]
+
+
+def fitted_outcomes(
+    selection: Selection | Sequence[Selection],
+    outcome: Sequence[Any] | Outcome,
+    level: float,
+    *,
+    prediction: ArrayLike | None,
+    pool: Pool | View | None,
+    history: History | None,
+) -> tuple[Estimate, Sample, Fit | None]:
+    """Return the estimate of :func:`estimate_outcomes`, the labels, and the fit that it uses, if there is one."""
     check_level(level)
     view, known = None if pool is None else view_of(pool), histories_of(history, 1)[0]
     selections = [selection] if isinstance(selection, Selection) else list(selection)
@@ -332,8 +345,9 @@ def estimate_outcomes(
         content = content_of(view_of(Pool(confidence=prediction)))
         for part in selections:
             refuse_other_order(part, content, "the prediction")
-        return found
-    return accuracy_of(measure_failures(view, sample)[0], sample, level)
+        return found, sample, None
+    failures, fit = measure_failures(view, sample)
+    return accuracy_of(failures, sample, level), sample, fit
 
 
 _PREFIX = "judge*"

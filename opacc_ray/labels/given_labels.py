@@ -185,22 +185,27 @@ def _is_missing(value: Any, kind: Kind) -> bool:
         return True
 
 
-def _in_order(selection: Selection, given: Any, kind: Kind) -> list[Any]:
+def read_table(given: Any) -> tuple[Any, list[Any]]:
+    """Return a table of any library with the names of its columns; anything else with none."""
     given = given.collect() if hasattr(given, "collect") else given  # a lazy table of Polars
+    return given, list(getattr(given, "column_names", getattr(given, "columns", ())))
+
+
+def _in_order(selection: Selection, given: Any, kind: Kind) -> list[Any]:
+    given, columns = read_table(given)
     if isinstance(given, Mapping):
         return _by_id(selection, list(given), [_plain(own) for own in given.values()], kind)
-    columns = list(getattr(given, "column_names", getattr(given, "columns", ())))
     if columns:
         given, names = _column(given, columns, kind)
         if names is not None:
-            return _by_id(selection, names, _scalars(given, kind), kind)
-    values, index = _scalars(given, kind), getattr(given, "index", None)
+            return _by_id(selection, names, scalars(given, kind), kind)
+    values, index = scalars(given, kind), getattr(given, "index", None)
     if index is None or callable(index):  # a list has a method of that name
         return values
     return _by_index(selection, list(index), values, kind)
 
 
-def _scalars(given: Any, kind: Kind) -> list[Any]:
+def scalars(given: Any, kind: Kind) -> list[Any]:
     """Return the values of a column, an array or a list; None where a mask hides one."""
     if isinstance(given, str | bytes | Set) or not isinstance(given, Iterable):
         raise LabelError(
@@ -231,7 +236,7 @@ def _column(table: Any, columns: list[Any], kind: Kind) -> tuple[Any, list[Any] 
         raise LabelError(
             f"a table with the column {other} instead of {kind}: give it as {other}s=…, or rename the column"
         )
-    return table[columns_of_values[0]], _scalars(table["id"], kind) if "id" in columns else None
+    return table[columns_of_values[0]], scalars(table["id"], kind) if "id" in columns else None
 
 
 def _by_id(selection: Selection, names: Sequence[Any], values: Sequence[Any], kind: Kind) -> list[Any]:

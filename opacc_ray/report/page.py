@@ -188,26 +188,20 @@ def summary(report: RunReport) -> str:
 
 def _shared_by_both(report: RunReport) -> dict[str, Any]:
     """Return what page and summary show alike."""
-    stated = report.estimate
-    numbers = stated.metrics.items() if stated else ()
+    stated, accuracy = report.estimate, facts.noun(report.measure)
+    numbers, lead = (stated.metrics.items(), stated.lead) if stated else ((), ACCURACY)
     return {
         "report": report,
         "stated": stated,
         "marks": MARKS,
-        "noun": _noun_of(report),
-        "accuracy": facts.noun(report.measure),
+        "noun": accuracy if lead == ACCURACY else facts.metric_name(lead),
+        "accuracy": accuracy,
         "previous": previous(report),
         "history": started_from(report.history),
         "if_predicted": list(filter(None, (facts.if_predicted_text(name, own) for name, own in numbers))),
         "tables": _tables(report),
         "slices": [_part_section(report, table, f"slices-{k}") for k, table in enumerate(part_tables(report))],
     }
-
-
-def _noun_of(report: RunReport) -> str:
-    """Return the name of the number that a report begins with."""
-    lead = report.estimate.lead if report.estimate else ACCURACY
-    return facts.noun(report.measure) if lead == ACCURACY else facts.metric_name(lead)
 
 
 def claim(reliability: Reliability, estimate: AccuracyEstimate) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from operator import attrgetter
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -201,16 +202,10 @@ def _stated(run: Run, goal: Least | None, level: float, *, keep: bool) -> Accura
         if (kept.labels_digest, kept.level) == (stated.labels_digest, stated.level):
             tables = {(table.metric, table.by): table for table in kept.by_slice} | tables
     stated = stated.model_copy(update={"by_slice": list(tables.values())})
-    if keep and not any(_states(own, stated) for own in before):
+    of = attrgetter("labels_digest", "level", "value", "low", "high")
+    if keep and not any(own.metrics.keys() >= stated.metrics.keys() and of(own) == of(stated) for own in before):
         run.write_estimate(stated)
     return stated
-
-
-def _states(before: AccuracyEstimate, stated: AccuracyEstimate) -> bool:
-    """Return whether an earlier estimate has all numbers of another one from the same labels."""
-    same = ("labels_digest", "level", "value", "low", "high")
-    has_metrics = before.metrics.keys() >= stated.metrics.keys()
-    return has_metrics and all(getattr(before, name) == getattr(stated, name) for name in same)
 
 
 def _drawn_by(selection: Selection) -> documents.DrawnBy:
