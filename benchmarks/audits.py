@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +32,13 @@ def label_rounds(
     sizes: Sequence[int],
     seed: int,
     history: opacc.History = NO_HISTORY,
+    **parameters: Any,
 ) -> Labelled:
     """Draw batches of these ``sizes``, each knowing the ``outcome`` (N,) of those before it."""
     found = Labelled([], [])
     for size in sizes:
         previous = list(zip(*found, strict=True))
-        drawn = select(view, method, size, seed, previous=previous, history=history)
+        drawn = select(view, method, size, seed, previous=previous, history=history, **parameters)
         found.rounds.append(drawn)
         found.outcomes.append(outcome[drawn.index])
     return found

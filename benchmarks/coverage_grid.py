@@ -1,139 +1,245 @@
-"""How often intervals hold, and how wide they are: by level, number of labels, accuracy, and what the confidence says.
+"""How often intervals hold, and how wide they are: every number, drawn for it or for another one, on kinds of pools.
 
-    python benchmarks/coverage_grid.py [--repetitions 1000] [--size 10000]
+    python benchmarks/coverage_grid.py [--repetitions 40] [--again 400] [--draws f1,…] [--pools hidden,…] [--labels 200]
 
-The pools are made: of N examples each fails with a probability p whose logit is normal, and the share of failures is
-what the row says. *Calibrated* confidence is 1 - p; *silent* is the same numbers in random order, which say nothing of
-where failures are. One pool for each row, drawn once. Printed is a Markdown table.
+A *cell* is a draw, a pool, a number of labels and a number that is stated. Draws are `neyman` in four rounds, serving
+the accuracy, F1, recall or slices, and one round of `ces` and `deepest`. The pools are made, with two classes: the
+logit of class 1 is normal, and the score is its probability (*sound*), that of three times the logit (*overconfident*),
+the same for the prediction and in random order for the confidence (*shuffled*), or 1 where it is above .85 (*tied*). In
+*rare* pools one example in 200 is of class 1; in *hidden* ones it is one in 100, and a third of them has the scores of
+sure negatives.
+
+Every trial states all numbers at four levels. Cells that cover in less than 93 % of the first repetitions have
+``--again`` more. An estimate whose reason states what it assumes, or that has too few labels to tell, counts as right
+in the column *or says so*. *Width* is the mean half-width over 1.96 root mean squared errors. Markdown tables are
+printed: by draw and number of labels, by level, and the cells below 93 %.
 """
 
 import argparse
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
+from itertools import product
 from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
-from audits import Labelled, in_rounds, label_rounds, repeat
+from audits import in_rounds, label_rounds, repeat
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import expit
 
 import opacc_ray as opacc
-from opacc_ray.estimation.estimate import estimate_outcomes, measure_failures
+from opacc_ray.estimation.class_totals import scaled
+from opacc_ray.estimation.estimate import KnownPool, Numbers, numbers_of
 from opacc_ray.estimation.intervals import Estimate, normal_quantile
 from opacc_ray.estimation.sample import join
+from opacc_ray.metrics.metric import Metric, Parts, parse_metric, tells
+from opacc_ray.metrics.scores import ranking_of, score_of
 from opacc_ray.parts.view import View, view_of
+from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
+
+Array = NDArray[np.float64]
 
 LEVELS = (0.80, 0.90, 0.95, 0.99)
-BUDGETS = (50, 100, 200, 400)
-ACCURACIES = (0.5, 0.9, 0.99, 0.999)
-CONFIDENCES = ("calibrated", "silent")
-DESIGNS = ("srs", "css", "neyman", "neyman, 4 rounds")
-COLUMNS = (
-    *("accuracy", "confidence", "design", "n", "failures met"),
-    *(f"covers, {100 * level:g} %" for level in LEVELS),
-    *("width", "E"),
-)
-SPREAD = 2.0
-"""Standard deviation of logit p."""
+STATED = LEVELS.index(0.95)
+BUDGETS = (100, 200, 1000)
+SERVED = {"accuracy": "accuracy", "f1": "f1@1", "recall": "recall@1", "slices": "s"}
+DRAWS = (*SERVED, "ces", "deepest")
+SIZES = {"sound": 4000, "overconfident": 4000, "hidden": 10_000, "shuffled": 4000, "tied": 4000, "rare": 10_000}
+"""Examples of each kind of pool."""
+METRICS = tuple(map(parse_metric, ("accuracy", "precision@1", "recall@1", "f1@1", "auc@1", "brier")))
+PARTS = (("accuracy", "s"), ("accuracy", BY_PREDICTION), ("recall", BY_TRUTH))
+COST = np.array([[0.0, 1.0], [5.0, 0.0]])
+"""Of true and predicted class."""
+SHARES = (0.05, 0.15, 0.3, 0.5)
+"""Of the slices, which are drawn at random."""
+GOAL = 0.93
 
 
-class Row(NamedTuple):
-    """One line of the table."""
+class Trials(NamedTuple):
+    """A draw from a pool."""
 
-    accuracy: float
-    confidence: str
-    design: str
+    draw: str
+    pool: str
     budget: int
 
 
 class Case(NamedTuple):
-    """A pool whose outcomes are known."""
+    """A pool whose labels are known."""
 
     view: View
-    outcome: NDArray[np.float64]  # (N,)
-
-
-class Trial(NamedTuple):
-    """What one audit stated."""
-
-    estimates: list[Estimate]  # at each level
-    failures: int  # among the labels
+    known: KnownPool
+    truth: NDArray[np.int64]  # (N,)
+    numbers: dict[str, float]  # what is true of each
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=1000)
-    parser.add_argument("--size", type=int, default=10_000, help="examples of a pool")
+    parser.add_argument("--repetitions", type=int, default=40)
+    parser.add_argument("--again", type=int, default=400)
+    parser.add_argument("--draws", default=",".join(DRAWS))
+    parser.add_argument("--pools", default=",".join(SIZES))
+    parser.add_argument("--labels", default=",".join(map(str, BUDGETS)))
     given = parser.parse_args()
-    rows = [Row(a, c, d, n) for a in ACCURACIES for c in CONFIDENCES for d in DESIGNS for n in BUDGETS]
-    trials = list(repeat(partial(audit_all, rows, given.size), range(given.repetitions)))
-    print(markdown.header(COLUMNS, texts=3))
-    for row, own in zip(rows, zip(*trials, strict=True), strict=True):
-        print(markdown.row(cells(row, own, make_case(row.accuracy, row.confidence, given.size).outcome)))
-    print(f"\n{len(trials)} repetitions of each row, pools of {given.size} examples.")
+    names = (own.split(",") for own in (given.draws, given.pools, given.labels))
+    trials = [Trials(draw, pool, int(budget)) for draw, pool, budget in product(*names)]
+    found = measure(trials, range(given.repetitions))
+    weak = [own for own in trials if covers(found[own])[:, STATED].min() < GOAL] if given.again else []
+    seeds = range(given.repetitions, given.repetitions + given.again)
+    found |= {own: np.concatenate([found[own], more]) for own, more in measure(weak, seeds).items()}
+    for table in (by_draw, by_level, below_goal):
+        print("\n".join(table(found)), end="\n\n")
+    print(f"{given.repetitions} repetitions of each cell, {given.again} more of {len(weak)} draws and pools.")
 
 
-def audit_all(rows: Sequence[Row], size: int, seed: int) -> list[Trial]:
-    """One audit of each row; those of `srs`, which reads no confidence, are done once for all kinds of it."""
-    found: dict[Row, Trial] = {}
-    for row in rows:
-        same = row._replace(confidence=CONFIDENCES[0]) if row.design == "srs" else row
-        if same not in found:
-            found[same] = audit(make_case(same.accuracy, same.confidence, size), same, seed)
-        found[row] = found[same]
-    return [found[row] for row in rows]
+def measure(trials: Sequence[Trials], seeds: range) -> dict[Trials, Array]:
+    """What was stated, (seeds, numbers, levels, 5) of each: value, low, high, whether it says so, and the truth."""
+    work = list(product(trials, seeds))
+    stated = repeat(partial(_nth, work), range(len(work)))
+    found: dict[Trials, list[Array]] = {own: [] for own in trials}
+    for (own, _), row in zip(work, stated, strict=True):
+        found[own].append(row)
+    return {own: np.array(rows) for own, rows in found.items()}
+
+
+def _nth(work: Sequence[tuple[Trials, int]], i: int) -> Array:
+    return audit(*work[i])
+
+
+def audit(trials: Trials, seed: int) -> Array:
+    """Draw, label and state all numbers at all levels, (numbers, levels, 5)."""
+    case = make_case(trials.pool, trials.draw == "ces")
+    served = SERVED.get(trials.draw)
+    sizes = in_rounds(trials.budget) if served else [trials.budget]
+    correct = (case.truth == case.known.predicted).astype(np.float64)
+    method, parameters = ("neyman", {"serve": [served]}) if served else (trials.draw, {})
+    labelled = label_rounds(case.view, correct, method, sizes, seed, **parameters)
+    sample = join(*labelled, truth=case.truth[np.concatenate([own.index for own in labelled.rounds])])
+    numbers = numbers_of(case.known, sample, METRICS)
+    by_level = [dict(stated(numbers, level)) for level in LEVELS]
+    rows = [[cells(own[name], true) for own in by_level] for name, true in case.numbers.items()]
+    return np.array(rows)
+
+
+def cells(found: Estimate, true: float) -> list[float]:
+    says = found.reason is not None or not tells(found.low, found.high, found.n)
+    return [found.value, found.low, found.high, says, true]
+
+
+def stated(numbers: Numbers, level: float) -> Iterator[tuple[str, Estimate]]:
+    """Every number with its name."""
+    for metric in METRICS:
+        yield str(metric), numbers.estimate(metric, level)
+    for name, by in PARTS:
+        for part, found in numbers.by(Metric(name), by, level).items():
+            yield f"{by} {part}", found
+    yield "cost", scaled(numbers.totals().mean_cost(COST, level), float(COST.max()))
 
 
 @cache
-def make_case(accuracy: float, confidence: str, size: int) -> Case:
-    """A pool with exactly that share of right answers, or as near as whole examples allow."""
-    rng = np.random.default_rng([round(1e4 * accuracy), size])
-    hardness = SPREAD * rng.standard_normal(size)
-    shift = brentq(lambda x: expit(hardness + x).mean() - (1 - accuracy), -30, 30)
-    p = expit(hardness + shift)
-    # the examples with the least u/p fail: p decides how likely each is among them, and their number is exact
-    order = np.argsort(rng.exponential(size=size) / p)
-    outcome = np.ones(size)
-    outcome[order[: max(round((1 - accuracy) * size), 1)]] = 0
-    said = 1 - p if confidence == "calibrated" else rng.permutation(1 - p)
-    return Case(view_of(opacc.Pool(confidence=said)), outcome)
+def make_case(name: str, has_hidden: bool) -> Case:
+    """A pool of a kind; with a hidden layer only for `ces`, which reads it."""
+    rng, size = np.random.default_rng([list(SIZES).index(name)]), SIZES[name]
+    logit = {"hidden": 7, "rare": 7}.get(name, 3) * rng.standard_normal(size)
+    share = {"hidden": 0.01, "rare": 0.005}.get(name, 0.2)
+    logit -= np.quantile(logit, 1 - share)
+    truth = (rng.random(size) < expit(logit)).astype(np.int64)
+    if name == "hidden":
+        positives, sure = rng.permutation(np.flatnonzero(truth)), rng.permutation(np.flatnonzero(logit < -7))
+        hidden = positives[: len(positives) // 3]
+        logit[hidden] = logit[sure[: len(hidden)]]
+    score = expit(3 * logit if name == "overconfident" else logit)
+    predicted, confidence = (score > 0.5).astype(np.int64), np.maximum(score, 1 - score)
+    if name == "shuffled":
+        confidence = rng.permutation(confidence)
+    if name == "tied":
+        confidence = np.where(confidence > 0.85, 1.0, confidence)
+    slices = Slicing(tuple("abcd"), rng.choice(4, size, p=SHARES).astype(np.int32))
+    hidden_layer = {"hidden": np.column_stack([logit, rng.normal(size=(size, 7))])} if has_hidden else {}
+    pool = opacc.Pool(
+        prediction=predicted, confidence=confidence, slices={"s": np.array(list("abcd"))[slices.codes]}, **hidden_layer
+    )
+    view = view_of(pool)
+    known = KnownPool(view, predicted, ("0", "1"), {"s": slices})
+    return Case(view, known, truth, dict(true_numbers(truth, predicted, confidence, slices)))
 
 
-def audit(case: Case, row: Row, seed: int) -> Trial:
-    """Draw, label and state at all levels."""
-    method = row.design.partition(",")[0]
-    sizes = in_rounds(row.budget) if "rounds" in row.design else [row.budget]
-    labelled = label_rounds(case.view, case.outcome, method, sizes, seed)
-    failures = int(sum((1 - own).sum() for own in labelled.outcomes))
-    return Trial(list(_estimates(case, method, labelled)), failures)
+def true_numbers(
+    truth: NDArray[np.int64], predicted: NDArray[np.int64], confidence: Array, slices: Slicing
+) -> Iterator[tuple[str, float]]:
+    """Every number of the pool, in the order in which they are stated."""
+    failure, inside = (truth != predicted).astype(np.float64), predicted == 1
+    tp, fn = float((truth * predicted).sum()), float((truth * (1 - predicted)).sum())
+    sizes = Parts(float(inside.sum()), float((~inside).sum()))
+    for metric in METRICS:
+        if metric.judges_confidence:
+            score = metric.name == "brier"
+            number = score_of("brier", confidence) if score else ranking_of(metric.name, confidence, failure, inside)
+            yield str(metric), number.base + float(number.coefficient @ failure) / len(failure)
+        else:
+            accuracy = metric.name == "accuracy"
+            yield str(metric), 1 - failure.mean() if accuracy else float(metric.function(tp, fn, sizes))
+    parts = ("s", slices.codes, slices.names), (BY_PREDICTION, predicted, "01"), (BY_TRUTH, truth, "01")
+    for by, codes, names in parts:
+        yield from ((f"{by} {part}", 1 - failure[codes == c].mean()) for c, part in enumerate(names))
+    yield "cost", float(COST[truth, predicted].mean())
 
 
-def _estimates(case: Case, method: str, labelled: Labelled) -> Iterator[Estimate]:
-    if method == "neyman":  # as opacc.estimate with the pool, whose failures are predicted once for all levels
-        failures, _ = measure_failures(case.view, join(*labelled))
-        yield from (failures.accuracy(level) for level in LEVELS)
-    else:
-        yield from (estimate_outcomes(*labelled, level) for level in LEVELS)
+# -- tables -------------------------------------------------------------------------------------------------------
 
 
-def cells(row: Row, trials: Sequence[Trial], outcome: NDArray[np.float64]) -> list[str]:
-    """A line of the table; ``outcome`` (N,) is that of the pool."""
-    truth = float(outcome.mean())
-    held = np.array([[own.low <= truth <= own.high for own in trial.estimates] for trial in trials])
-    error = np.array([trial.estimates[0].value - truth for trial in trials])
-    size = float(np.sqrt((error**2).mean()))
-    at = LEVELS.index(0.95)
-    widths = [(trial.estimates[at].high - trial.estimates[at].low) / 2 for trial in trials]
-    by_srs = truth * (1 - truth) * (1 / row.budget - 1 / len(outcome))
-    return [
-        *(f"{row.accuracy:g}", row.confidence, row.design, str(row.budget)),
-        f"{np.mean([trial.failures for trial in trials]):.1f}",
-        *(f"{100 * share:.1f}" for share in held.mean(axis=0)),
-        f"{np.mean(widths) / (normal_quantile(0.95) * size):.2f}" if size else "–",
-        f"{size**2 / by_srs:.2f}",
-    ]
+def held(found: Array) -> NDArray[np.bool_]:
+    """Whether each interval has the truth, up to rounding."""
+    _, low, high, _, true = np.moveaxis(found, -1, 0)
+    held: NDArray[np.bool_] = (low <= true + 1e-9) & (true - 1e-9 <= high)
+    return held
+
+
+def covers(found: Array) -> Array:
+    """(numbers, levels)."""
+    return held(found).mean(axis=0)
+
+
+def widths(found: Array) -> Array:
+    """(numbers,) mean half-width over 1.96 root mean squared errors; NaN without an error."""
+    value, low, high, _, true = np.moveaxis(found[:, :, STATED], -1, 0)
+    error = np.sqrt(((value - true) ** 2).mean(axis=0))
+    half = (high - low).mean(axis=0) / 2
+    return np.where(error > 0, half / (normal_quantile(0.95) * np.maximum(error, 1e-300)), np.nan)
+
+
+def by_draw(found: dict[Trials, Array]) -> Iterator[str]:
+    yield markdown.header(("draw", "labels", "covers, mean", "least", "width, median", "least cell"))
+    for draw, budget in dict.fromkeys((own.draw, own.budget) for own in found):
+        rows = {own: found[own] for own in found if (own.draw, own.budget) == (draw, budget)}
+        shares = {own: covers(stated)[:, STATED] for own, stated in rows.items()}
+        least = min(shares, key=lambda own: shares[own].min())
+        name = list(make_case(least.pool, False).numbers)[int(shares[least].argmin())]
+        width = np.nanmedian([widths(stated) for stated in rows.values()])
+        mean = 100 * np.mean(list(shares.values()))
+        texts = f"{mean:.1f}", f"{100 * shares[least].min():.1f}", f"{width:.2f}", f"{least.pool}, {name}"
+        yield markdown.row([draw, str(budget), *texts])
+
+
+def by_level(found: dict[Trials, Array]) -> Iterator[str]:
+    yield markdown.header(("draw", *(f"{100 * level:g} %" for level in LEVELS)))
+    for draw in dict.fromkeys(own.draw for own in found):
+        shares = np.mean([covers(rows).mean(axis=0) for own, rows in found.items() if own.draw == draw], axis=0)
+        yield markdown.row([draw, *(f"{100 * share:.1f}" for share in shares)])
+
+
+def below_goal(found: dict[Trials, Array]) -> Iterator[str]:
+    columns = ("draw", "pool", "labels", "number", "covers", "or says so", "too high", "width", "repetitions")
+    yield markdown.header(columns, texts=2)
+    for own, rows in found.items():
+        shares, width, at = covers(rows)[:, STATED], widths(rows), rows[:, :, STATED]
+        or_says = (held(at) | (at[..., 3] > 0)).mean(axis=0)
+        above = (at[..., 1] > at[..., 4] + 1e-9).mean(axis=0)
+        names = list(make_case(own.pool, False).numbers)
+        for k in np.flatnonzero(shares < GOAL).tolist():
+            percent = (f"{100 * share[k]:.1f}" for share in (shares, or_says, above))
+            yield markdown.row(
+                [own.draw, own.pool, str(own.budget), names[k], *percent, f"{width[k]:.2f}", str(len(rows))]
+            )
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ Legend: ŷ predicted class, C classes, S slices, G groups, n labels, P examples 
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -194,7 +194,7 @@ class ClassTotals:
         if metric.name in AVERAGES:
             return self._averages(metric, level)
         return [
-            Interim(self.noted(own.estimate(metric, level)), partial(_met_of, [own], metric, level))
+            Interim(self.noted(own.estimate(metric, level), own), partial(_met_of, [own], metric, level))
             for own in self.of_class(c)
         ]
 
@@ -206,7 +206,7 @@ class ClassTotals:
             own = replace(
                 estimate_of(1 - total.stated(), 1 - high, 1 - low, level, total.num), standard_error=total.error
             )
-            found.append(Interim(self.noted(own), partial(_met, [total], np.ones(1), level)))
+            found.append(Interim(self.noted(own, [total]), partial(_met, [total], np.ones(1), level)))
         return found
 
     def by_prediction(self, level: float) -> list[Interim]:
@@ -255,7 +255,7 @@ class ClassTotals:
         variable = Variable(cost[self._truth, self.predicted], mean, square)
         (share,) = self.evidence.totals(variable, np.zeros(self.evidence.groups.num, dtype=np.int64), 1)
         found = estimate_of(share.value, *share.interval(level), level, share.num)
-        return self.noted(replace(found, standard_error=share.error))
+        return self.noted(replace(found, standard_error=share.error), [share])
 
     def of_class(self, c: int) -> list[Totals]:
         """Return the totals of class ``c`` in every slice."""
@@ -284,7 +284,10 @@ class ClassTotals:
                 error = math.sqrt(float(self.evidence.variance(variable, everything, 1)[0]))
                 shifted = value - total.below, value + total.above
                 ends = [average_interval(own, error, total.num - 1, level)[k] for k, own in enumerate(shifted)]
-        found = self.noted(estimate_of(value, ends[0], ends[1], level, total.num, number.lowest))
+                if isinstance(total.law, AdjustedWilson):
+                    below, above = total.law.reach(level)
+                    ends = [min(ends[0], value - below), max(ends[1], value + above)]
+        found = self.noted(estimate_of(value, ends[0], ends[1], level, total.num, number.lowest), [total])
         return Interim(found, partial(_met, [total], np.ones(1), level))
 
     # -- totals ---------------------------------------------------------------------------------------------
@@ -358,10 +361,12 @@ class ClassTotals:
 
     # -- estimates ------------------------------------------------------------------------------------------
 
-    def noted(self, found: intervals.Estimate) -> intervals.Estimate:
-        """Return an estimate with the assumptions of the evidence."""
+    def noted(self, found: intervals.Estimate, totals: Iterable[Mean] = ()) -> intervals.Estimate:
+        """Return an estimate with the assumptions of the evidence, and of the totals that it comes from."""
         reason = self.evidence.reason
-        return found if reason is None else replace(found, design_based=False, reason=reason)
+        assumed = (own.assumption(found.level) for own in totals if isinstance(own, Total))
+        reasons = intervals.joined_reasons((found.reason, reason, *assumed))
+        return replace(found, design_based=found.design_based and reason is None, reason=reasons)
 
 
 def _met_of(totals: Sequence[Totals], metric: Metric, level: float) -> float:

@@ -9,6 +9,10 @@ PRIOR_LABELS = 20
 LEAST_SHARE = 0.5
 """Least variance, in multiples of the predicted one: a prediction may widen an interval without being confirmed."""
 
+MOST_NARROWED, MUCH_NARROWED = 10, 3
+"""Factor by which predictions may narrow what is unseen where they predict no event: the largest one, and from which
+on the estimate says so."""
+
 AGREEMENT_LIMIT, FIT_LIMIT = 4.0, 0.5
 """Squared distance of the events among labels from their predicted number, in variances, at which the agreement is 0:
 in a part of the pool, and over all labels, which the fit brings near to it."""

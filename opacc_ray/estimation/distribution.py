@@ -26,7 +26,18 @@ variance. z₀ is near 0 by the fit, unless what was believed before the labels 
 The lower end is at most that of mid-P at size s, because a single event proves little. Without an event it is 0, and
 where all labels are events the upper end is 1. Both ends are at least as wide as the exact ones of m labels where only
 their number speaks: where c = 0, where there is no event and fewer than one is predicted among the labels, or no other
-and fewer than one other.
+and fewer than one other. Where c = 0 and no label, or every one, is an event, they are the exact ones of the effective
+number of labels, (Σ1/π)²/Σ1/π².
+
+**Unseen events.** A draw that serves another number, or a sure model, leaves few labels for most examples. The
+*remote* labels are those of the largest weights, as long as fewer than one event is predicted among them. With r their
+effective number, S the share of the part that they stand for and CP the exact upper end of r labels with as many
+events as they show, predictions may narrow what hides there by a factor of k:
+
+    upper end >= θ̂ + S·CP/k        k = min(1 + c·failures, 10)
+
+with all failures that the labels met, which confirm the predictions. A larger factor than 3 between S·CP and what is
+stated is reported: where nothing was met, and predictions are wrong just there, no interval of that width can hold.
 
 What is stated is the estimate moved towards θ_p, what predictions and labels alone say, and where the labels contradict
 them, towards θ_l, the estimate with weights that sum to the size of the part:
@@ -70,6 +81,10 @@ class Law(ABC):
         """Return the value to state."""
         return total.value
 
+    def assumption(self, total: "Total", level: float) -> str | None:
+        """Return what the interval assumes; None if labels alone would say about as much."""
+        return None
+
 
 @dataclass(frozen=True)
 class Total:
@@ -103,6 +118,10 @@ class Total:
             return 0.0, 1.0
         ends = self.law.ends(self, level)
         return intervals.cut(ends, self.events / self.size, 1 - (self.labelled - self.events) / self.size)
+
+    def assumption(self, level: float) -> str | None:
+        """Return what the interval assumes; None if labels alone would say about as much."""
+        return self.law.assumption(self, level) if 0 < self.labelled < self.size else None
 
     def stated(self, by_median: bool = False) -> float:
         """Return the value to state: a mean, or a median, which of few events is smaller."""
@@ -226,6 +245,25 @@ def shrunk_variance(measured: Any, foreseen: Any, num: Any, confirmed: Any) -> A
     return np.maximum(mean, constants.LEAST_SHARE * foreseen)
 
 
+class Remote(NamedTuple):
+    """The labels that stand for most others, among which fewer than one event is predicted."""
+
+    share: float = 0.0  # of the part that they stand for
+    labels: float = 0.0  # effective number
+    events: float = 0.0  # by weight
+
+    def rate(self, level: float) -> float:
+        """Return how many of the examples that these labels stand for may be events."""
+        return intervals.clopper_pearson(self.events, self.labels, level)[1] if self.labels else 0.0
+
+    def bound(self, level: float) -> float:
+        """Return what they add to the total then."""
+        return self.share * self.rate(level)
+
+
+NOTHING = Remote()
+
+
 @dataclass(frozen=True)
 class AdjustedWilson(Law):
     """Any variable in a part of the pool; the variance of the total is W."""
@@ -236,13 +274,32 @@ class AdjustedWilson(Law):
     degrees: float = math.inf  # of freedom, of W
     unlike: float = 0.0  # what half an event adds to the variance, where events differ in size
     share: float | None = None  # share of events by the labels alone, each with its weight; None: no share
+    labels: float = math.inf  # effective number of labels, by their weights
     trust: float = 0.0  # λ
     by_predictions: float = 0.0  # θ_p
     by_labels: float = 0.0  # θ_l
     unseen: float = 0.0  # S: predicted among the other examples
     met_near: float = 0.0  # O and E: events, and events predicted, among the labels by how far they stand for others
     expected_near: float = 0.0
+    remote: tuple[Remote, Remote] = (NOTHING, NOTHING)  # of events that lower the value, and of those that raise it
+    failures: float = 0.0  # among all labels, in any part
     name: str = "adjusted Wilson"
+
+    def reach(self, level: float) -> tuple[float, float]:
+        """Return how far below and above the value events may take it that no label met where none is predicted."""
+        narrowed = min(1 + self.agreement * self.failures, constants.MOST_NARROWED)
+        below, above = (own.bound(level) / narrowed for own in self.remote)
+        return below, above
+
+    def assumption(self, total: Total, level: float) -> str | None:
+        half = intervals.normal_quantile(level) * total.error
+        for own, stated in zip(self.remote, (half, max(half, self._high(total, level) - total.value)), strict=True):
+            if own.bound(level) > constants.MUCH_NARROWED * stated and not self._is_unforeseen(total):
+                return (
+                    f"where hardly any failure is predicted, {100 * min(own.share, 1):.0f} % of the examples, labels "
+                    f"alone would allow {100 * own.rate(level):.2g} %: the interval trusts the predictions there"
+                )
+        return None
 
     def as_predicted(self, total: Total) -> "PredictedTotal":
         """Return the same mean, if the predictions hold for the examples without a label."""
@@ -260,6 +317,9 @@ class AdjustedWilson(Law):
         ends = self._low(total, level), self._high(total, level)
         if not self._is_unforeseen(total):
             return ends
+        if self._is_contradicted and (not total.events or total.events >= total.labelled):
+            size = min(self.labels, total.labelled)
+            return intervals.clopper_pearson(size if total.events else 0, size, level)
         share = self.share if self.share is not None else total.events / total.labelled
         return intervals.wider(ends, intervals.clopper_pearson(share * total.labelled, total.labelled, level))
 
@@ -267,7 +327,11 @@ class AdjustedWilson(Law):
         """Whether only the number of labels bounds what is unseen: predictions are contradicted, or foresee none."""
         without = not total.events and self.expected < 1
         nothing_else = total.events >= total.labelled and total.labelled - self.expected < 1
-        return without or nothing_else or (self.share is not None and self.agreement <= 0)
+        return without or nothing_else or self._is_contradicted
+
+    @property
+    def _is_contradicted(self) -> bool:
+        return self.share is not None and self.agreement <= 0
 
     def _low(self, total: Total, level: float) -> float:
         if not total.events or total.value <= 0:
@@ -281,7 +345,8 @@ class AdjustedWilson(Law):
         if total.events >= total.labelled:
             return 1.0
         share = min(max(total.value, 0.0) + self.half_event, 1.0)
-        return intervals.wilson(share, self._size_at(share, total.variance, level), level)[1]
+        high = intervals.wilson(share, self._size_at(share, total.variance, level), level)[1]
+        return max(high, total.value + self.reach(level)[1])
 
     def _size_at(self, share: float, variance: float, level: float) -> float:
         """Return the size of the simple random sample with the same variance at a share of events."""

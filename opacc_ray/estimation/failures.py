@@ -146,7 +146,7 @@ class PoolFailures(NamedTuple):
             method=total.law.name,
             n=num,
             design_based=self.design_based,
-            reason=self.reason,
+            reason=intervals.joined_reasons((self.reason, total.assumption(level))),
         )
         return intervals.within_interval(found, int(total.size) if self.is_binary else None)
 

@@ -49,6 +49,7 @@ Legend: N_D size, m labels in D, π inclusion probability, h leverage of a label
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +61,7 @@ from opacc_ray.estimation.distribution import (
     AdjustedWilson,
     LabelEffects,
     Law,
+    Remote,
     Total,
     Weighted,
     agreement,
@@ -285,11 +287,14 @@ class FittedEvidence(Evidence):
                 "agreement": confirmed,
                 "degrees": labelled + constants.PRIOR_LABELS - 1,
                 "share": summed(scale * values) / np.maximum(represented, SMALLEST),
+                "labels": represented**2 / np.maximum(summed(scale**2), SMALLEST),
                 "trust": np.full(num, self.fit.trust),
                 "by_predictions": (events + unseen) / divisor,
+                "failures": np.full(num, self.fit.sample.failure[self.rounds.first].sum()),
                 "by_labels": known + free * correction / np.maximum(represented, SMALLEST),
             },
             variable.differs,
+            remote_labels(at, scale, forecast, values, num),
         )
         signs = (forecast * np.maximum(sign * effect, 0) for sign in (-1, 1))
         halves = [0.5 * summed(own * np.abs(effect)) / np.maximum(summed(own), SMALLEST) for own in signs]
@@ -307,7 +312,27 @@ class FittedEvidence(Evidence):
         return pool_failures(sample, total, labels, is_fitted=True)
 
 
-def adjusted_laws(columns: dict[str, Array], differs: bool) -> list[AdjustedWilson]:
+def remote_labels(at: Codes, scale: Array, forecast: Array, values: Array, num: int) -> list[tuple[Remote, Remote]]:
+    """Return what is remote of each of ``num`` domains, below and above; ``at`` (n,) is the domain of each label."""
+    return list(zip(*(_remote(at, sign * scale, forecast, values, num) for sign in (-1, 1)), strict=True))
+
+
+def _remote(at: Codes, scale: Array, forecast: Array, values: Array, num: int) -> list[Remote]:
+    order = np.lexsort((-scale, at))
+    order = order[scale[order] > 0]
+    total = np.concatenate([[0.0], np.cumsum(forecast[order])])
+    start = total[np.searchsorted(at[order], np.arange(num))]
+    order = order[total[1:] - start[at[order]] < 1]
+    weight, at = scale[order], at[order]
+    share, square, events = (added(at, own, num) for own in (weight, weight**2, weight * values[order]))
+    labels = share**2 / np.maximum(square, SMALLEST)
+    rows = zip(share, labels, labels * events / np.maximum(share, SMALLEST), strict=True)
+    return [Remote(*map(float, row)) for row in rows]
+
+
+def adjusted_laws(
+    columns: dict[str, Array], differs: bool, remote: Sequence[tuple[Remote, Remote]] | None = None
+) -> list[AdjustedWilson]:
     """Return the law of each domain, from its fields and these, (num,) each.
 
     first, second : Σ v̂a and Σ v̂a² over its labels, a the effect of a label
@@ -319,7 +344,8 @@ def adjusted_laws(columns: dict[str, Array], differs: bool) -> list[AdjustedWils
     if differs:
         columns |= {"unlike": half * second}
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [AdjustedWilson(**dict(zip(columns, row, strict=True))) for row in rows]
+    laws = [AdjustedWilson(**dict(zip(columns, row, strict=True))) for row in rows]
+    return laws if remote is None else [replace(law, remote=own) for law, own in zip(laws, remote, strict=True)]
 
 
 def weighted_laws(largest: Array, value: Array, variance: Array) -> list[Weighted]:
