@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test test-fast test-cpus test-lowest: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-cpus test-lowest lint style types format bench bench-gpu results docs docs-pages pictures docs-site fuzz chaos lock wheel wheel-check sbom clean
+.PHONY: help setup demo test test-fast test-cpus test-lowest lint style types format bench bench-gpu results studies docs docs-pages pictures docs-site fuzz chaos lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -95,6 +95,9 @@ bench-gpu: $(READY)  ## time extraction on a GPU against a bare loop; skipped wi
 
 results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=methods [ARGUMENTS='…'], or NAME=all ARGUMENTS=cases
 	$(BIN)/python benchmarks/write_results.py $(NAME) $(ARGUMENTS)
+
+studies: $(READY)  ## how often intervals cover, whatever was drawn for: hours; make studies ARGUMENTS='--labels 200'
+	$(BIN)/python benchmarks/coverage_grid.py $(ARGUMENTS)
 
 docs: docs-pages docs-site  ## write the generated pages, then build the site
 

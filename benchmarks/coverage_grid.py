@@ -35,7 +35,7 @@ from opacc_ray.estimation.sample import join
 from opacc_ray.metrics.metric import Metric, Parts, parse_metric, tells
 from opacc_ray.metrics.scores import ranking_of, score_of
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.slices import BY_PREDICTION, BY_TRUTH, Slicing
+from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, Slicing
 
 Array = NDArray[np.float64]
 

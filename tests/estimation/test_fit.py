@@ -164,3 +164,25 @@ def test_another_pool_is_refused() -> None:
     drawn = opacc.select(view, "neyman", 10)
     with pytest.raises(SpecError, match="the pool has 200 examples, and the selection was drawn from 300"):
         estimate_outcomes(drawn, outcome[drawn.index], pool=other)
+
+
+def test_an_interval_says_that_it_trusts_predictions_where_a_draw_for_f1_leaves_few_labels() -> None:
+    """A third of the positives is hidden among sure negatives: no label meets them."""
+    rng = np.random.default_rng(2)
+    logit = 7 * rng.standard_normal(10_000) - 16
+    truth = (rng.random(10_000) < 1 / (1 + np.exp(-logit))).astype(np.int64)
+    truth[np.flatnonzero(logit < -12)[:40]] = 1
+    confidence, predicted = 1 / (1 + np.exp(-np.abs(logit))), (logit > 0).astype(np.int64)
+    view = view_of(opacc.Pool(prediction=predicted, confidence=confidence))
+    outcome = (truth == predicted).astype(np.float64)
+    found = estimate_outcomes(*draw_rounds(view, outcome, (20, 40, 60, 80), seed=1, serve=["f1@1"]), pool=view)
+    assert found.low <= outcome.mean() <= found.high
+    assert found.design_based
+    assert "the interval trusts the predictions there" in str(found.reason)
+
+
+def test_answers_that_are_all_right_against_the_confidence_have_nearly_the_exact_interval() -> None:
+    view = view_of(opacc.Pool(confidence=np.random.default_rng(1).beta(8, 2, 3000)))
+    found = estimate_outcomes(*draw_rounds(view, np.ones(3000), (10, 20, 30, 40), seed=1), pool=view)
+    assert found.high == 1
+    assert 1 - found.low <= 1.15 * clopper_pearson(0, 100, 0.95)[1]
