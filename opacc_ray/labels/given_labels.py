@@ -156,13 +156,10 @@ def _complete(selection: Selection, given: Any, kind: Kind) -> list[Any]:
     """Return n values in the order of the selection; raises LabelError if one is missing."""
     values = _in_order(selection, given, kind)
     if len(values) != len(selection):
-        raise LabelError(
-            f"{counted(len(values), kind)} for {counted(len(selection), 'chosen example')}: give one per example, in "
-            f"the order of selection.ids, or a mapping of ids to {kind}s"
-        )
+        raise _refused(kind, f"{counted(len(values), kind)} for {counted(len(selection), 'chosen example')}")
     strange = next((own for own in values if isinstance(own, Iterable) and not isinstance(own, str | bytes)), None)
     if strange is not None:
-        raise LabelError(f"{kind}s hold an item of type {type(strange).__name__}: give one value per example")
+        raise _refused(kind, f"{kind}s hold an item of type {type(strange).__name__}")
     missing = [name for name, own in zip(selection.ids, values, strict=True) if _is_missing(own, kind)]
     if missing:
         raise LabelError(
@@ -172,6 +169,12 @@ def _complete(selection: Selection, given: Any, kind: Kind) -> list[Any]:
             + (", as a class NA that pandas.read_csv made missing is not" if kind == "label" else "")
         )
     return values
+
+
+def _refused(kind: Kind, what: str) -> LabelError:
+    return LabelError(
+        f"{what}: give a mapping of chosen ids to {kind}s, or one {kind} each in the order of selection.ids"
+    )
 
 
 def _is_missing(value: Any, kind: Kind) -> bool:
@@ -194,11 +197,11 @@ def read_table(given: Any) -> tuple[Any, list[Any]]:
 def _in_order(selection: Selection, given: Any, kind: Kind) -> list[Any]:
     given, columns = read_table(given)
     if isinstance(given, Mapping):
-        return _by_id(selection, list(given), [_plain(own) for own in given.values()], kind)
+        return _aligned(selection.ids, list(given), [_plain(own) for own in given.values()], kind)
     if columns:
         given, names = _column(given, columns, kind)
         if names is not None:
-            return _by_id(selection, names, scalars(given, kind), kind)
+            return _aligned(selection.ids, names, scalars(given, kind), kind)
     values, index = scalars(given, kind), getattr(given, "index", None)
     if index is None or callable(index):  # a list has a method of that name
         return values
@@ -208,9 +211,7 @@ def _in_order(selection: Selection, given: Any, kind: Kind) -> list[Any]:
 def scalars(given: Any, kind: Kind) -> list[Any]:
     """Return the values of a column, an array or a list; None where a mask hides one."""
     if isinstance(given, str | bytes | Set) or not isinstance(given, Iterable):
-        raise LabelError(
-            f"{kind}s of type {type(given).__name__}: give a mapping of ids, or values in the order of selection.ids"
-        )
+        raise _refused(kind, f"{kind}s of type {type(given).__name__}")
     for name in ("to_pylist", "tolist", "to_list"):  # of Arrow; of NumPy, pandas and torch; of Polars
         if hasattr(given, name):
             values: list[Any] = getattr(given, name)()
@@ -239,21 +240,18 @@ def _column(table: Any, columns: list[Any], kind: Kind) -> tuple[Any, list[Any] 
     return table[columns_of_values[0]], scalars(table["id"], kind) if "id" in columns else None
 
 
-def _by_id(selection: Selection, names: Sequence[Any], values: Sequence[Any], kind: Kind) -> list[Any]:
-    """Return the values in the order of the selection, None where there is none."""
-    by_id: dict[str, Any] = {}
+def _aligned(keys: Sequence[str], names: Sequence[Any], values: Sequence[Any], kind: Kind) -> list[Any]:
+    """Return the values in the order of the keys that are their names, None where there is none."""
+    by_name: dict[str, Any] = {}
     for name, own in zip(map(str, names), values, strict=True):
-        if name in by_id and repr(by_id[name]) != repr(own):
-            raise LabelError(f"example {shown(name)} has two {kind}s, {by_id[name]!r} and {own!r}: give one")
-        by_id[name] = own
-    chosen = set(selection.ids)
-    unknown = [name for name in by_id if name not in chosen]
-    if unknown:
-        raise LabelError(
-            f"{counted(len(unknown), kind)} for examples that were not chosen, the first {shown(unknown[0])}; "
-            f"give {kind}s of the ids in selection.ids only"
-        )
-    return [by_id.get(name) for name in selection.ids]
+        if name in by_name and repr(by_name[name]) != repr(own):
+            raise LabelError(f"example {shown(name)} has two {kind}s, {by_name[name]!r} and {own!r}: give one")
+        by_name[name] = own
+    if unknown := list(by_name.keys() - set(keys)):
+        first = next(name for name in by_name if name in unknown)
+        what = f"{counted(len(unknown), kind)} for examples that were not chosen, the first {shown(first)}"
+        raise _refused(kind, what)
+    return [by_name.get(key) for key in keys]
 
 
 def _by_index(selection: Selection, names: list[Any], values: list[Any], kind: Kind) -> list[Any]:
@@ -261,31 +259,21 @@ def _by_index(selection: Selection, names: list[Any], values: list[Any], kind: K
 
     Raises LabelError if the index of the column means none of these, or two that differ.
     """
-    texts, meanings = list(map(str, names)), list[list[Any]]()
-    if set(texts) == set(selection.ids):
-        meanings.append(_by_id(selection, names, values, kind))
-    places = [str(place) for place in selection.index.tolist()]
-    if set(texts) == set(places):
-        by_place = dict(zip(texts, values, strict=True))
-        meanings.append([by_place[place] for place in places])
+    texts, places = list(map(str, names)), list(map(str, selection.index.tolist()))
+    named = [keys for keys in (selection.ids, places) if set(texts) == set(keys)]
+    meanings = [_aligned(keys, texts, values, kind) for keys in named]
     is_default = texts == [str(place) for place in range(len(texts))]
     if is_default and len(values) == len(selection):
         meanings.append(values)
     if any(list(map(repr, own)) != list(map(repr, meanings[0])) for own in meanings[1:]):
-        raise LabelError(
-            f"the index of the {kind}s, {names[0]!r}, …, may be the ids, or places of another order: give a mapping of "
-            f"ids, or {kind}s.to_numpy() in the order of selection.ids"
-        )
+        raise _refused(kind, f"the index of the {kind}s, {names[0]!r}, …, may be the ids, or places of another order")
     if meanings:
         return meanings[0]
     if not is_default and set(texts) & set(selection.ids):
-        return _by_id(selection, names, values, kind)  # which says what is missing or too much
+        return _aligned(selection.ids, texts, values, kind)  # which says what is missing or too much
     if len(values) != len(selection):
         return values
-    raise LabelError(
-        f"the index of the {kind}s, {names[0]!r}, …, has no ids of the selection: give a mapping of ids, or "
-        f"{kind}s.to_numpy() if they are in the order of selection.ids"
-    )
+    raise _refused(kind, f"the index of the {kind}s, {names[0]!r}, …, has no ids of the selection")
 
 
 # -- outcomes and classes ---------------------------------------------------------------------------------------------
