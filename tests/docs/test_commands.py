@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from extracting_here import extracting_here
 from labelled_pages import CLASSES, run_to_label
 from packed import verified_pack
 
@@ -55,14 +56,15 @@ class Reader:
         self._folder, self._told = folder, told
 
     def run(self, line: str) -> str:
-        """Run a line, and return what it prints; opacc in this process, unless it runs a model."""
+        """Run a line, and return what it prints; opacc in this process, and without Ray."""
         if name := re.match(r"(\w+)=", line):
             self.environment[name[1]] = self._shell(f'{line}; printf %s "${name[1]}"')
             return ""
-        if not line.startswith("opacc ") or line.startswith(MODELS) or set(line) & set("|<>&;"):
+        if not line.startswith("opacc ") or set(line) & set("|<>&;"):
             return self._shell(line)
         words = self._shell(f"printf '%s\\0' {line}").split("\0")
-        code, out, err = self._told(*words[1:-1])
+        with extracting_here():
+            code, out, err = self._told(*words[1:-1])
         assert code == 0, err
         return out
 
@@ -77,10 +79,6 @@ class Reader:
         )
         assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         return done.stdout
-
-
-MODELS = ("opacc check", "opacc run ")
-"""Commands that run a model, in a process of their own, on a Ray of their own."""
 
 
 @pytest.fixture
