@@ -14,7 +14,7 @@ from opacc_ray.errors import SpecError
 from opacc_ray.lake.formats import FEATURE_COLUMNS, has_rows, place_of
 from opacc_ray.metrics.metric import ACCURACY, ERRORS
 from opacc_ray.samplers import find_method
-from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec, time_text
+from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec, as_list, time_text
 from opacc_ray.spec.spec_sections import (
     PLACEMENT,
     WAYS,
@@ -82,12 +82,6 @@ def _time(value: str) -> str:
     return value
 
 
-def _runs(value: Any) -> Any:
-    if isinstance(value, str) and value != "auto":
-        raise ValueError("give a list of runs, such as [RUN], or auto")
-    return value
-
-
 class Spec(Section):
     """The specification of an audit."""
 
@@ -116,7 +110,9 @@ class Spec(Section):
     reference: ReferenceSpec | None = Field(
         default=None, description="training data, for dsa, lsa and some coverage; missing keys: those of the pool"
     )
-    history: Annotated[Literal["auto"] | list[str] | None, BeforeValidator(_runs)] = Field(
+    history: Annotated[
+        Literal["auto"] | list[str] | None, BeforeValidator(lambda value: value if value == "auto" else as_list(value))
+    ] = Field(
         default=None,
         description="neyman: earlier audits to learn from: URIs of runs, or auto: runs under the output with the same "
         "weights and source files",

@@ -166,7 +166,8 @@ _DECIDES_NO_EXAMPLE: dict[str, Any] = dict.fromkeys(("slices", "sample_of", "acc
 """Keys of a pool that change neither which examples are read nor how."""
 
 
-def _as_list(value: Any) -> Any:
+def as_list(value: Any) -> Any:
+    """Return a list of a text; other values stay."""
     return [value] if isinstance(value, str) else value
 
 
@@ -189,7 +190,7 @@ class ColumnsSpec(Section):
     prediction: str | None = Field(
         default=None, description="stored features: the predicted class or value; default: computed from output"
     )
-    answer: Annotated[list[str], BeforeValidator(_as_list)] | None = Field(
+    answer: Annotated[list[str], BeforeValidator(as_list)] | None = Field(
         default=None,
         description="task grade: the model's answer, which annotators see; two columns if they choose between two",
     )
@@ -198,7 +199,7 @@ class ColumnsSpec(Section):
     )
     dsa: str | None = Field(default=None, description="stored features: distance-based surprise")
     lsa: str | None = Field(default=None, description="stored features: likelihood-based surprise")
-    judges: Annotated[list[str], BeforeValidator(_as_list)] | None = Field(
+    judges: Annotated[list[str], BeforeValidator(as_list)] | None = Field(
         default=None,
         min_length=1,
         description="columns that may predict failures, such as what a language model, a rule or another model says of "

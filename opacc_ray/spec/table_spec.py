@@ -431,26 +431,23 @@ def spec_of_other_model(uri: str, spec: Spec) -> Spec:
         raise SpecError(f"{uri}: a file is compared by its predictions, and the task is {model.task}; give a run")
     own = {key: getattr(spec.pool.columns, key) for key in ("id", "prediction", "confidence")}
     columns = ",".join(f"{key}={name}" for key, name in own.items() if isinstance(name, str) and name in named)
-    table = read_predictions(uri, columns=columns or None, task=model.task)
-    if "id" not in table.columns:
+    other = spec_of_predictions(uri, TableKeys(1, "srs", columns or None, model.task, output=spec.output))
+    if other.pool.columns.id is None:
         raise DataError(
             f"{uri} has no column of ids, by which its examples are found; its columns are {listed_names(named)}"
         )
-    if (table.classes is None) != (model.classes is None):
+    content, classes = _content(other) | {"score": spec.score.model_dump()}, other.model.classes
+    if (classes is None) != (model.classes is None):
         kinds = ("names", "numbers") if model.classes is None else ("numbers", "names")
         raise DataError(f"{uri} predicts {kinds[0]} of classes, and the run {kinds[1]}; write {kinds[1]}")
-    classes = model.classes
-    if table.classes is not None and classes is not None:
-        if strange := next((name for name in table.classes if name not in classes), None):
-            raise DataError(f"{uri} predicts {strange!r}, which is no class of the run; {meant(strange, classes)}")
-        classes = table.classes if len(table.classes) == len(classes) else classes  # 1 is that of a probability
-    own_model = model.model_dump(include={"task"}, exclude_unset=True)
-    own_model |= {} if classes is None else {"classes": classes}
-    own_model |= {"output": "probability"} if "output" in table.columns else {}
-    table.columns.pop("judges", None)
-    pool = {"uri": absolute(uri), "format": "features", "columns": table.columns}
-    content = {"name": _name_of(uri), "pool": pool, "model": own_model, "sample": {"method": "srs", "budget": 1}}
-    return parse_spec(content | {"score": spec.score.model_dump(), "output": spec.output}, uri)
+    if classes is not None and model.classes is not None:
+        if strange := next((name for name in classes if name not in model.classes), None):
+            raise DataError(
+                f"{uri} predicts {strange!r}, which is no class of the run; {meant(strange, model.classes)}"
+            )
+        if len(classes) < len(model.classes):  # if all are there, 1 is that of a probability
+            content["model"] |= {"classes": model.classes}
+    return parse_spec(content, uri)
 
 
 def _tell(uri: str, table: PredictionsTable, content: Mapping[str, Any]) -> None:

@@ -196,7 +196,6 @@ def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> No
             {"history": "auto", "sample": {"method": "css", "budget": 5}},
             "history is only supported for neyman, and sample.method is 'css'",
         ),
-        ({"history": "s3://b/run"}, r"history: give a list of runs, such as \[RUN\], or auto"),
         ({"reference": {"uri": "r", "labls": "x.csv"}}, "did you mean 'labels'"),
     ):
         with pytest.raises(SpecError, match=message):

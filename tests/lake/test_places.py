@@ -42,10 +42,9 @@ def keys_at(uri: str, kind: str) -> list[str]:
     return [store.uri_of(entry.key) for entry in plan_pool(spec.pool, spec.extract).entries]
 
 
-@pytest.mark.parametrize("where", ["folder", "s3"])
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_file_or_a_pattern_is_a_pool(kind: str, where: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    home = str(tmp_path / "lake") if where == "folder" else f"{request.getfixturevalue('bucket')}/lake"
+def test_a_file_or_a_pattern_is_a_pool(kind: str, tmp_path: Path) -> None:
+    home = str(tmp_path / "lake")
     suffix, content, _ = FORMATS[kind]
     store = open_store(home)
     names = [name.format(suffix) for name in FILES]
