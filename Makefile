@@ -118,7 +118,7 @@ docs-site: $(READY) $(TOOLED)  ## build the documentation as a site, build/site/
 	@NO_MKDOCS_2_WARNING=1 $(TOOLS)/bin/mkdocs build
 
 fuzz: $(READY)  ## try mutated specs, files, runs and filters: make fuzz MUTANTS=1000 FILTERS=10000
-	@PYTHONPATH=tests $(BIN)/python -m fuzz $(or $(MUTANTS),250)
+	@PYTHONPATH=tests $(BIN)/python -m fuzz.campaign 0 $(or $(MUTANTS),250)
 	@OPACC_FILTERS=$(or $(FILTERS),10000) $(BIN)/pytest -q tests/lake/test_random_filters.py
 
 chaos: $(READY)  ## disturb audits, and people at work on one run, at random moments: make chaos RUNS=100 HISTORIES=2000

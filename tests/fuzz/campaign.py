@@ -1,6 +1,6 @@
 """Many mutants of each kind, in one process with limited memory: what became of each.
 
-``python -m fuzz.campaign SEED KIND COUNT [KIND COUNT …]`` prints a line of JSON for each kind.
+``python -m fuzz.campaign SEED COUNT [KIND …]`` prints a line of JSON for each kind, by default for all of them.
 """
 
 import contextlib
@@ -61,5 +61,9 @@ if __name__ == "__main__":
 
     user_code.isolated = contextlib.nullcontext  # type: ignore[assignment]  # a process for each would import torch
     limit_memory()
-    for kind, count in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
-        print(json.dumps(try_mutants(kind, int(count), int(sys.argv[1]))), flush=True)
+    faults = 0
+    for kind in sys.argv[3:] or TARGETS:
+        found = try_mutants(kind, int(sys.argv[2]), int(sys.argv[1]))
+        print(json.dumps(found), flush=True)
+        faults += len(found["faults"])
+    sys.exit(faults > 0)
