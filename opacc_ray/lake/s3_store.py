@@ -510,10 +510,12 @@ _REASONS = {
     "NoSuchBucket": "the bucket does not exist; create it or correct the URI",
     "NoSuchKey 404": "there is no such object",
     "InvalidRange 416": "it is cut short, so it has changed; restore it or start again",
-    "AccessDenied 403": "access is denied; the credentials lack s3:ListBucket, s3:GetObject or s3:PutObject",
+    "AccessDenied 403": "access is denied; the credentials lack s3:ListBucket, s3:GetObject, s3:PutObject or, "
+    "to remove something, s3:DeleteObject",
     "SignatureDoesNotMatch": "the secret key is wrong; check AWS_SECRET_ACCESS_KEY",
     "InvalidAccessKeyId": "the server does not have the access key; check AWS_ACCESS_KEY_ID",
     "ExpiredToken TokenRefreshRequired": "the credentials have expired; renew them",
+    "RequestTimeTooSkewed RequestExpired": "the clock of this machine is wrong; set it",
     "NoCredentialsError": "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or "
     "pool.access: anonymous for a public bucket",
     "PermanentRedirect AuthorizationHeaderMalformed": "the bucket is elsewhere; set AWS_REGION to its region",
