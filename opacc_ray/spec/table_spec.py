@@ -236,6 +236,8 @@ def _check_present(column: Any, name: str, key: str) -> None:
     if column.null_count:
         row = 1 + column.is_null().to_pylist().index(True)
         remedy = "or remove the column" if key == "confidence" else "or leave these rows out"
+        if key == "prediction" and pa.types.is_string(column.type):
+            remedy += "; put a class that is called null or nan in quotes"
         num = counted(column.null_count, "row")
         raise DataError(f"{num} without a {key} ({name}), first row {row} of the data: fill them, {remedy}")
 
@@ -294,10 +296,18 @@ def _values(column: Any, name: str) -> tuple[NDArray[np.float64], None]:
 def _numbers(column: Any, name: str, key: str) -> NDArray[np.float64]:
     _check_present(column, name, key)
     if not is_number(column.type):
-        example = column[0].as_py() if len(column) else ""
+        example = next((value for value in column.to_pylist() if not _is_numeric(value)), "")
         remedy = "write 0.93 for 93 %" if "%" in str(example) else "give numbers"
         raise DataError(f"the {key} ({name!r}) holds {shown(example)}, which is not a number; {remedy}")
     return to_numpy(column.cast(pa.float64()))
+
+
+def _is_numeric(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def confidences(values: NDArray[np.float64], name: str) -> NDArray[np.float64]:

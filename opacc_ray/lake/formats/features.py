@@ -11,6 +11,7 @@ a CSV file is the most frequent one of ``,``, ``;``, tab and ``|`` in its first 
 numbers such as ``0,97`` has decimal commas.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -40,6 +41,9 @@ TRAITS = Traits(
 
 MAX_BYTES = 2**31 - 1
 """Bytes of a CSV or JSON file at most: Arrow reads it in one block, so that each column has one type."""
+
+LEADING_ZERO = re.compile(rb'[\n,;\t|"]-?0\d')
+"""Where a column may have codes such as 007, which are texts: as a number it would be one with 7."""
 
 DECIMAL_COMMA = r"^[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?$"
 
@@ -163,19 +167,29 @@ def _parse_csv(content: bytes, text_columns: Sequence[str]) -> Any:
     from pyarrow import csv
 
     delimiter = max(",;\t|", key=content.partition(b"\n")[0].decode().count)
-    table = csv.read_csv(
-        pa.BufferReader(arrow_owned(content)),
-        csv.ReadOptions(use_threads=False, block_size=len(content) + 1),
-        csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        csv.ConvertOptions(
-            column_types=dict.fromkeys(text_columns, pa.string()),
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            null_values=["", "null", "NULL", "NaN", "nan"],
-            true_values=[],
-            false_values=[],
-        ),
-    )
+
+    def read(texts: Sequence[str]) -> Any:
+        return csv.read_csv(
+            pa.BufferReader(arrow_owned(content)),
+            csv.ReadOptions(use_threads=False, block_size=len(content) + 1),
+            csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            csv.ConvertOptions(
+                column_types=dict.fromkeys(texts, pa.string()),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                null_values=["", "null", "NULL", "NaN", "nan"],
+                true_values=[],
+                false_values=[],
+            ),
+        )
+
+    table = read(text_columns)
+    whole = [field.name for field in table.schema if pa.types.is_integer(field.type)]
+    if whole and LEADING_ZERO.search(content):
+        written = read([*text_columns, *whole])
+        codes = [name for name in whole if pc.any(pc.match_substring_regex(written[name], "^-?0[0-9]")).as_py()]
+        text_columns = [*text_columns, *codes]
+        table = read(text_columns) if codes else table
     for place, field in enumerate(table.schema if delimiter == ";" else ()):
         column = table.column(place)
         is_text = pa.types.is_string(field.type) and field.name not in text_columns
