@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 from local_server import LocalServer, QuietHandler
@@ -23,6 +24,14 @@ an answer in drops."""
 _REFUSALS = {
     "500": (500, "InternalError", "We encountered an internal error. Please try again."),
     "503": (503, "SlowDown", "Please reduce your request rate."),
+    "403": (403, "AccessDenied", "Access Denied"),
+    "404": (404, "NoSuchKey", "The specified key does not exist."),
+    "expired": (400, "ExpiredToken", "The provided token has expired."),
+    "skewed": (
+        403,
+        "RequestTimeTooSkewed",
+        "The difference between the request time and the current time is too large.",
+    ),
 }
 
 Damage = Callable[[bytes], bytes]
@@ -35,8 +44,8 @@ class Proxy(LocalServer):
         self.server_of = urlsplit(endpoint).netloc
         super().__init__(_Handler)
 
-    def fault(self) -> str | None:
-        """What happens to the next request."""
+    def fault(self, request: "_Handler") -> str | None:
+        """What happens to a request."""
         return None
 
     def passed(self, request: "_Handler", status: int, body: bytes) -> bytes:
@@ -109,7 +118,7 @@ class FaultyProxy(Proxy):
         with self._lock:
             self._random, self.share = random.Random(seed), share
 
-    def fault(self) -> str | None:
+    def fault(self, request: "_Handler") -> str | None:
         with self._lock:
             if self._random.random() >= self.share:
                 return None
@@ -121,12 +130,34 @@ class FaultyProxy(Proxy):
         """Say nothing of clients that went away: they are what the tests kill."""
 
 
+class FailingDoor(Proxy):
+    """Lets the requests that a rule names meet a fault.
+
+    A rule has ``fault``, one of `FAULTS` or a refusal; ``request``, an expression that is searched for in
+    "GET /bucket/key"; and ``times`` that it applies (always, if it has none).
+    """
+
+    def __init__(self, endpoint: str, rules: list[dict[str, Any]]) -> None:
+        self.rules = [{"times": -1, **rule} for rule in rules]
+        super().__init__(endpoint)
+
+    def fault(self, request: "_Handler") -> str | None:
+        for rule in self.rules:
+            if rule["times"] and re.search(rule["request"], f"{request.command} {request.path}"):
+                rule["times"] -= 1
+                return str(rule["fault"])
+        return None
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of clients that went away."""
+
+
 class _Handler(QuietHandler):
     server: Proxy
 
     def _carry(self) -> None:
         sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        fault = self.server.fault()
+        fault = self.server.fault(self)
         if fault in _REFUSALS:
             return self._refuse(*_REFUSALS[fault])
         if fault == "reset":
