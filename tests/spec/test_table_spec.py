@@ -137,8 +137,8 @@ def test_all_problems_are_reported_at_once(folder: Path) -> None:
     rows = "a,cat,97.5\na,,20\n,dog,30\n"
     assert problems(write(folder, "a.csv", f"id,pred,confidence\n{rows}")) == (
         "a.csv: (1) 1 row without an id (id), first row 3 of the data; "
-        "(2) 1 row without a prediction (pred), first row 2 of the data: fill them, or leave these rows out; put a class "
-        "that is called null or nan in quotes; "
+        "(2) 1 row without a prediction (pred), first row 2 of the data: fill them, or leave these rows out; put "
+        "a class that is called null or nan in quotes; "
         "(3) the confidence ('confidence') holds 97.5, outside [0, 1]; divide a percentage "
         "by 100; its columns are id, pred, confidence"
     )
