@@ -41,7 +41,11 @@ def read(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("text", "by"), [("recall@defect ±0.12", None), ("±0.2", "camera"), ("f1@fine 0.04", None)])
+@pytest.mark.parametrize(
+    ("run", "text", "by"),
+    [("neyman", "recall@defect ±0.12", None), ("srs", "±0.2", "camera"), ("neyman", "f1@fine 0.04", None)],
+    indirect=["run"],
+)
 def test_rounds_are_drawn_until_the_interval_of_the_number_is_narrow_enough(
     text: str, by: str | None, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:

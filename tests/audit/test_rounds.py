@@ -255,7 +255,7 @@ def answered(run: Run, *arguments: str, capsys: pytest.CaptureFixture[str]) -> d
     return json.loads(text_of(capsys, "next", run.uri, *arguments, "--json"))
 
 
-@pytest.mark.parametrize("method", ["srs", "css", "neyman"])
+@pytest.mark.parametrize("method", ["css", "neyman"])
 @pytest.mark.slow
 def test_rounds_until_a_goal_are_drawn_as_planned_and_end(
     method: str, run: Run, capsys: pytest.CaptureFixture[str]
