@@ -214,32 +214,44 @@ def estimate(
         metric, class or slice.
     """
     rounds, request = labelled_rounds.read_rounds(run, score=score), request_of(run, metrics, by)
-    known = with_labels(run, rounds, partial)
-    with open_for_estimates(run, [item.known for item in known]) as view:
-        numbers = measure_run(run, rounds, known, view, request.slicings(view), request.metrics, level)
-        document = _stated(numbers, request, level, costs, assist)
-    lead = lead or next(iter(metrics or ()), None) or lead_of(run)
-    document = document.model_copy(update={"lead": str(checked_metric(lead, class_names(run)))})
-    for _, seal in run.logged(Seal):
-        unsealed = [f"This is not what was sealed before the first label: {it}." for it in seal.deviations(document)]
-        document = document.model_copy(update={"notes": [*document.notes, *unsealed]})
+    with measured(run, rounds, request, level, partial) as numbers:
+        document = state(numbers, request, level, lead or next(iter(metrics or ()), None), costs, assist)
     if keep:
         run.write_estimate(document)
     return document
 
 
-def _stated(
-    numbers: "RunNumbers", request: Request, level: float, costs: Costs | None, assist: bool
+@contextmanager
+def measured(
+    run: Run,
+    rounds: Sequence[LabelledRound],
+    request: Request,
+    level: float,
+    partial: bool,
+    slicings: Mapping[str, Slicing] = MappingProxyType({}),
+) -> Iterator["RunNumbers"]:
+    """Measure what is asked of the rounds of a run, and further ``slicings``; raises LabelError as :func:`estimate`."""
+    known = with_labels(run, rounds, partial)
+    with open_for_estimates(run, [item.known for item in known]) as view:
+        yield measure_run(run, rounds, known, view, {**request.slicings(view), **slicings}, request.metrics, level)
+
+
+def state(
+    numbers: "RunNumbers",
+    request: Request,
+    level: float,
+    lead: str | None = None,
+    costs: Costs | None = None,
+    assist: bool = False,
 ) -> documents.AccuracyEstimate:
+    """Return all that an estimate states, from what was measured; the others are as for :func:`estimate`."""
     run, rounds, known = numbers.run, numbers.rounds, numbers.known
-    sample, failures = numbers.sample, numbers.numbers.failures
-    assert failures is not None
-    accuracy = RunAccuracy(sample, failures)
+    sample, accuracy = numbers.sample, numbers.accuracy
     circumstances = circumstances_of(run, known, level, accuracy, numbers.numbers.pool.view)
     by_design, found = accuracy.estimate(level), accuracy.estimate(circumstances.own_level)
     said, warnings = circumstances.statement(found), warnings_of(run, rounds)
     own = replace(said.estimate, reason=without_lead(said.estimate.reason, warnings))
-    return documents.AccuracyEstimate(
+    document = documents.AccuracyEstimate(
         **basis_of(run, rounds),
         **labelled_rounds.stated(own, rounds),
         labels_digest=labelled_rounds.digest_of(rounds),
@@ -255,8 +267,12 @@ def _stated(
         mean_cost=None if costs is None else _mean_cost(numbers, said.estimate, costs, circumstances.own_level),
         label_noise=_label_noise(rounds, circumstances, circumstances.of_population(found)),
         warnings=warnings,
+        lead=str(checked_metric(lead or lead_of(run), class_names(run))),
         **numbers.fields(request, circumstances.own_level),
     )
+    unsealed = [text for _, seal in run.logged(Seal) for text in seal.deviations(document)]
+    notes = [f"This is not what was sealed before the first label: {text}." for text in unsealed]
+    return document.model_copy(update={"notes": [*document.notes, *notes]})
 
 
 # -- measuring ------------------------------------------------------------------------------------------------------
@@ -639,6 +655,12 @@ class RunNumbers:
         """The labels."""
         assert self.numbers.sample is not None
         return self.numbers.sample
+
+    @property
+    def accuracy(self) -> RunAccuracy:
+        """The labels, and the failures by them."""
+        assert self.numbers.failures is not None
+        return RunAccuracy(self.sample, self.numbers.failures)
 
     @property
     def _classes(self) -> dict[str, int]:

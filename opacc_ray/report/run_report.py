@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit import accuracy
-from opacc_ray.audit.accuracy import lead_of, measure_accuracy, measure_run, open_for_estimates
+from opacc_ray.audit.accuracy import RunNumbers, lead_of, measure_accuracy, measured, request_of, state
 from opacc_ray.audit.earlier_labels import read_record
 from opacc_ray.audit.goals import look_for_goal, read_target
 from opacc_ray.audit.status import command_of, step_of, warnings_of
@@ -64,16 +63,6 @@ def read_predictions(run: Run) -> PoolPredictions | None:
         return None
     confidence = read_column(run, "confidence").astype(np.float64)
     return PoolPredictions(np.clip(confidence, 0, 1), read_column(run, "prediction").astype(np.int64))
-
-
-def tables_of(
-    run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], bins: Slicing | None, level: float
-) -> list[SliceTable]:
-    """Return the accuracy by predicted class, by true class and by bins of confidence."""
-    slicings = {} if bins is None else {facts.CONFIDENCE: bins}
-    with open_for_estimates(run, [item.known for item in known]) as view:
-        numbers = measure_run(run, rounds, known, view, slicings)
-        return [numbers.table(Metric(ACCURACY), name, level) for name in (BY_PREDICTION, BY_TRUTH, *slicings)]
 
 
 def reliability_of(run: Run, predictions: PoolPredictions, bins: Slicing | None) -> documents.Reliability:
@@ -148,11 +137,11 @@ def gather(
     index, least = run.complete_features().index, run.spec.least if goal is None else Least.of(goal)
     rounds = read_rounds(run)
     missing, known = sum(len(item.missing) for item in rounds), having_labels(rounds)
-    stated = _stated(run, least, level, keep=keep) if known else None
     predictions = read_predictions(run)
     is_forecast = facts.is_share(rounds[0].measure)  # whether the confidence is one of what the labels measure
     has_classes = known and run.spec.model.task == "classification"
     bins = bins_of(predictions.confidence, known) if has_classes and predictions else None
+    stated, tables, course = _state(run, rounds, least, level, bins, keep=keep) if known else (None, [], [])
     gallery, pictures = gallery_of(run, known, predictions and predictions.confidence) if known else (None, {})
     kept = read_record(run)
     report = RunReport(
@@ -169,8 +158,8 @@ def gather(
         history=kept.sources if kept else None,
         estimate=stated.model_copy(update={"confusion": None}) if stated else None,
         confusion=_cells(stated.confusion) if stated and stated.confusion else None,
-        course=course_of(run, known, level),
-        tables=tables_of(run, rounds, known, bins, level) if has_classes else [],
+        course=course,
+        tables=tables,
         reliability=reliability_of(run, predictions, bins) if predictions and is_forecast else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=gallery,
@@ -184,11 +173,14 @@ def gather(
     return decided(run, report, least), pictures
 
 
-def _stated(run: Run, goal: Least | None, level: float, *, keep: bool) -> AccuracyEstimate:
+def _state(
+    run: Run, rounds: Sequence[LabelledRound], goal: Least | None, level: float, bins: Slicing | None, *, keep: bool
+) -> tuple[AccuracyEstimate, list[SliceTable], list[documents.CoursePoint]]:
     """Return an estimate with the metrics of spec and goal, and with all that `opacc estimate` was asked for.
 
-    Slices are those of earlier estimates from the same labels at the same level. ``keep`` logs it, unless one of these
-    has all of its numbers.
+    From the same measurement: the accuracy by predicted class, by true class and by ``bins`` of confidence, and the
+    course. Slices of the estimate are those of earlier ones from the same labels at the same level. ``keep`` logs it,
+    unless one of these has all of its numbers.
     """
     before = list[AccuracyEstimate]()
     with suppress(DataError):  # then no earlier one counts
@@ -196,7 +188,12 @@ def _stated(run: Run, goal: Least | None, level: float, *, keep: bool) -> Accura
     asked = (name for estimate in before for name in estimate.metrics)
     lead = goal.metric if goal else lead_of(run)
     wanted = list(dict.fromkeys([*run.spec.numbers, *([lead] if lead != ACCURACY else []), *asked]))
-    stated = accuracy.estimate(run, keep=False, partial=True, metrics=wanted, lead=lead, level=level)
+    request, slicings = request_of(run, wanted), {} if bins is None else {facts.CONFIDENCE: bins}
+    with measured(run, rounds, request, level, True, slicings) as numbers:
+        stated = state(numbers, request, level, lead)
+        names = (BY_PREDICTION, BY_TRUTH, *slicings) if run.spec.model.task == "classification" else ()
+        parts = [numbers.table(Metric(ACCURACY), name, level) for name in names]
+        course = course_of(numbers, level)
     tables = {(table.metric, table.by): table for table in stated.by_slice}
     for kept in before:
         if (kept.labels_digest, kept.level) == (stated.labels_digest, stated.level):
@@ -205,7 +202,7 @@ def _stated(run: Run, goal: Least | None, level: float, *, keep: bool) -> Accura
     of = attrgetter("labels_digest", "level", "value", "low", "high")
     if keep and not any(own.metrics.keys() >= stated.metrics.keys() and of(own) == of(stated) for own in before):
         run.write_estimate(stated)
-    return stated
+    return stated, parts, course
 
 
 def _drawn_by(selection: Selection) -> documents.DrawnBy:
@@ -241,14 +238,14 @@ def _cells(confusion: ConfusionShares) -> list[documents.ConfusionCell]:
     return sorted(cells, key=lambda cell: (-cell.share, cell.true, cell.predicted))
 
 
-def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[documents.CoursePoint]:
+def course_of(numbers: RunNumbers, level: float) -> list[documents.CoursePoint]:
     """Return the estimate from the labels of the first round, of the first two, and so on.
 
     The interval that is valid at any time counts whole rounds only, so a round that waits for labels has none.
     """
-    points = []
+    run, known, view, points = numbers.run, numbers.known, numbers.numbers.pool.view, []
     for k in range(1, len(known) + 1):
-        accuracy = measure_accuracy(run, known[:k])
+        accuracy = measure_accuracy(run, known[:k], view) if k < len(known) else numbers.accuracy
         found, is_whole = accuracy.estimate(level), not any(item.missing for item in known[:k])
         anytime = confidence_sequence(accuracy.sample, level) if is_whole else None
         points.append(

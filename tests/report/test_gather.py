@@ -9,6 +9,7 @@ from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label,
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
+from opacc_ray.estimation import failures
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.facts import percent
@@ -95,6 +96,13 @@ def test_every_prefix_of_rounds_has_its_own_estimate(run: Run, report: RunReport
     last = report.course[-1]
     assert report.estimate is not None
     assert (last.anytime_low, last.anytime_high) == (report.estimate.sequence.low, report.estimate.sequence.high)
+
+
+def test_the_failures_are_fitted_once_for_each_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, fits, predict = labelled_run(tmp_path, 30, 30, method="neyman"), [], failures.predict_failure
+    monkeypatch.setattr(failures, "predict_failure", lambda *given: fits.append(1) or predict(*given))
+    gather(run)
+    assert len(fits) == 2
 
 
 def test_bins_of_confidence_count_the_whole_pool_and_every_label(report: RunReport) -> None:
