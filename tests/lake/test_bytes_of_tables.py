@@ -26,10 +26,10 @@ def door(s3: LocalS3, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield proxy
 
 
-def rows(start: int, stop: int, columns: int = 12) -> pa.Table:
+def rows(start: int, stop: int, columns: int) -> pa.Table:
     """Rows of random numbers, whose hour rises by one every ``GROUP`` rows."""
     rng, number = np.random.default_rng(start), np.arange(start, stop)
-    named = {f"c{column}": rng.normal(size=len(number)) for column in range(columns)}
+    named = {f"c{column}": rng.random(len(number), dtype=np.float32) for column in range(columns)}
     return pa.table({"id": number, "hour": number // GROUP, "conf": rng.random(len(number)), **named})
 
 

@@ -128,7 +128,7 @@ from opacc_ray.lake.parquet_io import read_bytes, read_columns
 from opacc_ray.lake.store_uris import open_store
 import pyarrow.parquet
 
-for _ in range(100):
+for _ in range(40):
     child = os.fork()
     if not child:
         break
