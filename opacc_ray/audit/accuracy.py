@@ -59,7 +59,7 @@ from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.plausibility import without_lead
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec, read_yaml
-from opacc_ray.spec.spec_sections import check_error, check_metrics, check_ratio
+from opacc_ray.spec.spec_sections import check_metric, check_metrics
 
 _OF_CLASSES = (BY_PREDICTION, BY_TRUTH)
 _VALUES = ("predicted", "truth")
@@ -95,8 +95,7 @@ def request_of(run: Run, metrics: Sequence[str] | None = None, by: Sequence[str]
     wanted = [checked_metric(text, classes) for text in (usual if metrics is None else metrics)]
     for metric in wanted:
         if metric.name != ACCURACY:
-            check_ratio(metric, spec.model, "--metric")
-            check_error(metric, spec.model, "--metric")
+            check_metric(metric, spec.model, "--metric")
     of_parts = [metric for metric in wanted if not metric.is_of_pool]
     of_slices = of_parts[: None if metrics else 1] or [Metric(ACCURACY)]
     tables = list[tuple[Metric, str]]()

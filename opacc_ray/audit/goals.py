@@ -55,7 +55,7 @@ from opacc_ray.runs.run_documents import Goal, RoundLook
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Report, unreported
 from opacc_ray.samplers.neyman import Parameters
-from opacc_ray.spec.spec_sections import check_ratio
+from opacc_ray.spec.spec_sections import check_metric
 from opacc_ray.spec.table_spec import read_predictions, warn_without_confidence
 from opacc_ray.spec.validation import read_share
 
@@ -153,7 +153,7 @@ def target_of(run: Run, target: Target) -> Target:
             f"a goal is a share, and {target} is in the unit of the prediction; give ±W alone for the score"
         )
     if run.spec.model.counts is not None and target.metric.name != ACCURACY:
-        check_ratio(target.metric, run.spec.model, "--until")
+        check_metric(target.metric, run.spec.model, "--until")
     elif not run.spec.model.has_classes and (target.metric.name != ACCURACY or target.by in _OF_CLASSES):
         raise SpecError(f"{target} needs classes, and the task is {run.spec.model.task}; give ±W alone")
     return goal_on_classes(target, class_names(run))

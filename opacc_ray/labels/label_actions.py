@@ -438,9 +438,8 @@ def correct(run: Run, id: str, label: str, annotator: str) -> AnswerList:
     (row,) = parse(LabelFile("the correction", data))
     if row.status == "blank":
         raise LabelError(f"the correction of {quoted(row.id)} is empty: give a label, or ? for can't tell")
-    joining.in_canonical_form(
-        row, joining.reading_by(run.spec.model, run.num_classes, numbers_are_classes=log.rules.numbers_are_classes)
-    )
+    read = labelled_rounds.canonical_form(run, numbers_are_classes=log.rules.numbers_are_classes)
+    joining.in_canonical_form(row, read)
 
     def decide(now: Run) -> LabelAction:
         current = read_log(now)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -215,7 +214,10 @@ class Spec(Section):
         task = self.model.task
         kinds = {task, "labels that are numbers"} if self.model.reads_numbers else {task}
         for key, tasks in _ONLY_FOR.items():
-            if reduce(lambda own, name: getattr(own, name, None), key.split("."), self) and kinds.isdisjoint(tasks):
+            value: Any = self
+            for name in key.split("."):
+                value = getattr(value, name, None)
+            if value and kinds.isdisjoint(tasks):
                 raise SpecError(f"{key} is only supported for {', '.join(tasks)}, and model.task is {task}; remove it")
 
     def _check_shown(self) -> None:

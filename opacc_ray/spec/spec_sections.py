@@ -264,30 +264,31 @@ def _parsed(text: str) -> Metric:
 
 
 def check_metrics(metrics: Sequence[str], model: ModelSpec, key: str = "metrics") -> None:
-    """Raise SpecError for a metric of a class, of counts or of values that the model does not have."""
+    """Raise SpecError for a number that a model does not have, or one of a class that it does not have."""
     for text in metrics:
-        if model.counts is not None or "/" in text:
-            check_ratio(parse_metric(text), model, key)
-        else:
-            _check(text, model, key)
+        check_metric(parse_metric(text), model, key)
+        if is_of_class(text):
+            try:
+                place_of(text, model)
+            except SpecError as error:
+                raise SpecError(f"{key}: {error}") from None
 
 
-def check_error(metric: Metric, model: ModelSpec, key: str) -> None:
-    """Raise SpecError for a number about the errors of values if a model predicts none."""
-    if metric.is_error and model.task != "regression":
-        raise SpecError(f"{key}: {metric} needs values, and model.task is {model.task}; remove it")
-
-
-def check_ratio(metric: Metric, model: ModelSpec, key: str) -> None:
-    """Raise SpecError unless a metric is a ratio of the counts of a model."""
-    ratio, known = metric.ratio, model.counts
-    if known is None and ratio is not None:
-        raise SpecError(f"{key}: {metric} needs counts, and model.task is {model.task}; use task: counts, or remove it")
-    if known is None:
-        return
-    if ratio is None:
-        raise SpecError(f"{key}: {metric} needs classes, and labels are counts; give a ratio, such as tp / (tp + fn)")
-    unknown = next((name for name in ratio.names if name not in known), None)
+def check_metric(metric: Metric, model: ModelSpec, key: str) -> None:
+    """Raise SpecError unless a number is about what the labels of a model are: classes, counts or values."""
+    ratio = metric.ratio
+    needs, task = ("classes", "classification") if ratio is None else ("counts", "counts")
+    if metric.is_error:
+        needs, task = "values", "regression"
+    if model.task != task and (metric.name != ACCURACY or model.counts):
+        remedies = {
+            "regression": f"choose one of {', '.join(ERRORS)}",
+            "counts": "give a ratio, such as tp / (tp + fn)",
+        }
+        remedy = remedies.get(model.task, "remove it")
+        raise SpecError(f"{key}: {metric} needs {needs}, and model.task is {model.task}; {remedy}")
+    known = model.counts or ()
+    unknown = next((name for name in ratio.names if name not in known), None) if ratio else None
     if unknown is not None:
         raise SpecError(f"{key}: {metric} has {shown(unknown)}, which is none of model.counts: {', '.join(known)}")
 
@@ -296,7 +297,7 @@ def check_served(numbers: Sequence[str], model: ModelSpec, slices: Sequence[str]
     """Raise SpecError for a number to serve that the model and its pool do not have."""
     for text in numbers:
         if is_of_class(text) or text in AVERAGES:
-            _check(text, model, "sample.serve")
+            check_metrics([text], model, "sample.serve")
         elif text in (BY_PREDICTION, BY_TRUTH) and not model.has_classes:
             raise SpecError(f"sample.serve: {text} needs classes, and model.task is {model.task}; remove it")
         elif text not in (ACCURACY, *SCORES, BY_PREDICTION, BY_TRUTH, *slices):
@@ -305,21 +306,6 @@ def check_served(numbers: Sequence[str], model: ModelSpec, slices: Sequence[str]
                 f"sample.serve: {shown(text)} is no number to serve; choose one of {known}, a metric of a class such "
                 "as {recall: CLASS}, or add it to pool.slices"
             )
-
-
-def _check(text: str, model: ModelSpec, key: str) -> None:
-    metric = parse_metric(text)
-    check_error(metric, model, key)
-    if text != ACCURACY and not model.has_classes and not metric.is_error:
-        instead = f"choose one of {', '.join(ERRORS)}" if model.task == "regression" else "remove it"
-        raise SpecError(
-            f"{key}: {text} is only supported for classification, and model.task is {model.task}; {instead}"
-        )
-    if is_of_class(text):
-        try:
-            place_of(text, model)
-        except SpecError as error:
-            raise SpecError(f"{key}: {error}") from None
 
 
 def place_of(text: str, model: ModelSpec) -> int:

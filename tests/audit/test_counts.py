@@ -209,7 +209,7 @@ def test_a_row_with_some_counts_is_refused_and_an_empty_one_waits(tmp_path: Path
     [
         ({"metrics": []}, "metrics is missing, which task: counts needs"),
         ({"metrics": ["tp / words"]}, '"words", which is none of model.counts: tp, fp, fn'),
-        ({"metrics": ["macro_f1"]}, "needs classes, and labels are counts"),
+        ({"metrics": ["macro_f1"]}, "needs classes, and model.task is counts"),
         ({"metrics": ["tp / (tp - fn)"]}, "is no sum of names"),
         ({"model": {"task": "counts"}}, "counts are missing"),
         ({"model": {"counts": ["tp"]}}, "model.counts is only supported for counts"),
