@@ -56,7 +56,7 @@ def test_digits_without_end_are_no_number_and_take_no_time(tmp_path: Path) -> No
 def test_one_line_without_end_is_refused_early(run: Run) -> None:
     starts = {b"id,label\n": "line 2 is not valid CSV", b"": "start it with a header", b'{"id": "': "is not valid JSON"}
     for start, words in starts.items():
-        assert words in refusal(run, start + b"x" * 60_000_000)
+        assert words in refusal(run, start + b"x" * 10_000_000)
 
 
 def test_file_over_the_limit_is_refused_before_it_is_read(
@@ -87,21 +87,21 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
 @pytest.mark.slow
-def test_file_of_30_mb_takes_little_memory_and_ends(run: Run, tmp_path: Path) -> None:
+def test_a_large_file_takes_little_memory_and_ends(run: Run, tmp_path: Path) -> None:
     ids = run.read_selection(1).ids
     rows = [f"{name},cat,annotator {i}\n" for i in range(40) for name in ids]
     path = tmp_path / "large.csv"
-    path.write_text("id,label,annotator\n" + "".join(rows) * (30_000_000 // sum(map(len, rows))))
+    path.write_text("id,label,annotator\n" + "".join(rows) * (5_000_000 // sum(map(len, rows))))
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, run.uri, str(path)], capture_output=True, text=True, check=True, timeout=600
     )
-    assert float(done.stdout) < 150
+    assert float(done.stdout) < 25  # MiB
 
 
 @pytest.mark.slow
 def test_names_without_end_are_refused_early(run: Run) -> None:
     first = run.read_selection(1).ids[0]
-    rows = "".join(f"{first},cat,name {i}\n" for i in range(200_000))
+    rows = "".join(f"{first},cat,name {i}\n" for i in range(20_000))
     said = refusal(run, f"id,label,annotator\n{rows}".encode())
     assert f"{first!r} has more than 1000 different answers (back.csv line 1002)" in said
 

