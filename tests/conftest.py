@@ -91,7 +91,6 @@ LONGEST = (
     "cluster/test_two_nodes.py",
     "extensions/fleet/test_summary.py",
     "security/test_local_cluster.py",
-    "extensions/fleet/test_delivery.py",
     "audit/test_lost_processes.py",
     "estimation/test_weighted.py",
     "cluster/test_memory.py",

@@ -1,8 +1,7 @@
-"""The demo in its own process, with its own Ray."""
+"""The demo, without a Ray of its own."""
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,11 @@ from opacc_ray.runs.run import Run
 
 
 @pytest.mark.slow
-def test_demo_covers_the_truth(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "opacc_ray", "demo", "--json", "--folder", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+def test_demo_covers_the_truth(tmp_path: Path, told: Callable[..., tuple[int, str, str]]) -> None:
+    with extracting_here():
+        code, out, err = told("demo", "--json", "--folder", str(tmp_path))
+    assert code == 0, err
+    result = json.loads(out)
     stated = result["estimate"]
     assert stated["low"] < result["true_accuracy"] < stated["high"]
     assert stated["n"] == 100
@@ -29,7 +28,7 @@ def test_demo_covers_the_truth(tmp_path: Path) -> None:
     assert rounds == [("neyman", 40, 40), ("neyman", 60, 60)]
     assert (tmp_path / "audits").is_dir()
     assert len(list(tmp_path.glob("labels-*.csv"))) == 2
-    assert "extract: 4 of 4 shards" in done.stderr
+    assert "extract: 4 of 4 shards" in err
     assert "data:image/" in Path(result["report"]).read_text()
     assert "Cannot tell yet whether it meets 85" in Path(result["report"]).read_text()
 

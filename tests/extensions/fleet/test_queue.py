@@ -1,6 +1,5 @@
 """The queue of a fleet: isolated audits, features once, only what is missing, a clean end. Actors are left out."""
 
-import logging
 import sys
 import threading
 from collections import Counter
@@ -13,6 +12,7 @@ from small_fleet import SIZES, write_fleet
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.verbs import Stage
+from opacc_ray.errors import DataError
 from opacc_ray.extensions.fleet.fleet_spec import Fleet, load_fleet
 from opacc_ray.extensions.fleet.queue import Ended, Turns, ended, work_through
 from opacc_ray.samplers.base import unreported
@@ -87,25 +87,23 @@ def interrupt() -> None:
 def test_at_most_so_many_audits_are_worked_on_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = load_fleet(write_fleet(tmp_path, concurrency=3))
     at_work, most, begun = 0, 0, 0
-    lock, run, first_three = threading.Lock(), verbs.first_round, threading.Barrier(3)
+    lock, first_three = threading.Lock(), threading.Barrier(3)
 
-    def counted(*arguments: object, **options: object) -> object:
+    def counted(*_: object, **__: object) -> None:
         nonlocal at_work, most, begun
         with lock:
             at_work, begun = at_work + 1, begun + 1
             most, is_early = max(most, at_work), begun <= 3
         if is_early:
             first_three.wait(60)
-        try:
-            return run(*arguments, **options)
-        finally:
-            with lock:
-                at_work -= 1
+        with lock:
+            at_work -= 1
+        raise DataError("nothing is done here")
 
     monkeypatch.setattr(verbs, "first_round", counted)
     with extracting_here():
         work(fleet)
-    assert most == 3
+    assert (most, begun) == (3, 4)
 
 
 def test_an_interrupt_ends_all_audits_and_leaves_what_is_done(tmp_path: Path) -> None:
@@ -126,13 +124,18 @@ def test_an_interrupt_ends_all_audits_and_leaves_what_is_done(tmp_path: Path) ->
         assert len(made) == 2 * NUM_SHARDS
 
 
-def test_log_lines_begin_with_the_name_of_their_audit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="opacc_ray")
+def test_log_lines_begin_with_the_name_of_their_audit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise DataError("nothing is done here")
+
     fleet = load_fleet(write_fleet(tmp_path))
+    monkeypatch.setattr(verbs, "first_round", refused)
     with extracting_here():
         work(fleet)
     for item in fleet.audits:
-        [record] = [record for record in caplog.records if record.getMessage().startswith(f"{item.name}: run ")]
+        [record] = [record for record in caplog.records if record.getMessage().startswith(f"{item.name}: failed")]
         assert record.fields == {"audit": item.name}  # what a line of JSON says, too
 
 

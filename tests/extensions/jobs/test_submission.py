@@ -9,7 +9,9 @@ from extracting_here import extracting_here
 from small_pictures import picture
 
 from opacc_ray.audit import verbs
+from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError, StorageError
+from opacc_ray.extensions.jobs import submission
 from opacc_ray.extensions.jobs.submission import Job, RunExit, as_yaml, submit
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import located
@@ -69,6 +71,29 @@ def test_run_of_a_cluster_with_other_libraries_is_found_again(spec: Spec, monkey
     monkeypatch.setattr("opacc_ray.extensions.jobs.submission.JobServer", Server)
     answer, _ = submit(spec, print)
     assert (answer.found, answer.run, answer.ended) == (True, run.uri, "waits for labels")
+
+
+def test_a_job_that_left_no_exit_status_is_explained_by_the_end_of_its_log() -> None:
+    """Ray's own line comes late, and is not the reason."""
+    began = "2026-11-23 18:20:00,1\tINFO job_manager.py:568 -- Running entrypoint for job a-1: python -m opacc_ray"
+    job = Job("a-1", "FAILED", 3, f"last available logs:\nline 500\nhere is why\n{began}\n", {})
+    answer, failure = submission._state(job, "/out/a", False, [], {})
+    said = "ended with code 3 before it wrote its exit status (FAILED); its log ends with: last available logs: / "
+    assert (answer.ended, answer.exit_code, failure.exit_code) == ("failed", 4, 4)
+    assert f"{said}line 500 / here is why; `ray job logs a-1`" in str(failure)
+
+
+def test_a_command_leaves_its_exit_status_also_for_a_wrong_spec(spec: Spec, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text((tmp_path / "spec.yaml").read_text().replace("srs", "sars"))
+    for name, code in (("spec", 7), ("wrong", 2)):
+        with extracting_here():
+            assert main(["run", f"{tmp_path}/{name}.yaml", "--exit-file", f"{tmp_path}/{name}.json"]) in (0, code)
+    right, wrong = (
+        RunExit.from_dict(json.loads((tmp_path / f"{name}.json").read_text()), name) for name in ("spec", "wrong")
+    )
+    assert (right.ended, right.exit_code, right.waits_for) == ("waits for labels", 0, "3 labels")
+    assert (wrong.ended, wrong.exit_code, wrong.run) == ("wrong spec", 2, None)
+    assert "no method 'sars'" in wrong.error
 
 
 def test_spec_that_does_not_fit_its_data_is_refused_and_nothing_written(spec: Spec) -> None:

@@ -17,8 +17,7 @@ from written_run import CLASSES, IDS, TRUTH, write_run
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError, StorageError
-from opacc_ray.extensions.lakes.estimates_table import stated_rows
-from opacc_ray.extensions.lakes.exported_tables import export_tables, views_sql
+from opacc_ray.extensions.lakes.exported_tables import export_tables, stated_rows, views_sql
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs.run import Run
 

@@ -13,9 +13,9 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 from opacc_ray.errors import StorageError
-from opacc_ray.extensions.lakes import estimates_table
+from opacc_ray.extensions.lakes import exported_tables
 from opacc_ray.extensions.lakes.catalogs import IcebergTable, iceberg_table, load_iceberg
-from opacc_ray.extensions.lakes.estimates_table import append_missing
+from opacc_ray.extensions.lakes.exported_tables import append_missing
 
 TABLE = IcebergTable("lake", "db.numbers")
 
@@ -38,7 +38,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
     for name, value in settings.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
-    monkeypatch.setattr(estimates_table, "MOST_PAUSE", 0.01)
+    monkeypatch.setattr(exported_tables, "MOST_PAUSE", 0.01)
     return load_catalog("lake", **settings)
 
 

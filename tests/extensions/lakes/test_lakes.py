@@ -183,22 +183,14 @@ def test_a_score_and_an_answer_are_enough(home: str, outputs: dict[str, np.ndarr
     [
         ({"prediction": "answer"}, {}, 'holds "class 2", and model.classes is missing; name all classes'),
         ({"prediction": "answer"}, {"classes": ["class 0"]}, 'and model.classes has "class 0"; name all classes'),
-        ({"prediction": "score"}, {}, "which is not a class number, 0 or more"),
         ({"prediction": "large"}, {}, "has no column 'large'; it has key, embedding, logits, answer, score"),
-        ({"output": "logits", "confidence": "logit"}, {}, "outside [0, 1]; give a probability"),
-        ({"output": "logits"}, {"output": "probabilities"}, "model.output is probabilities, and a row"),
-        ({"output": "answer"}, {}, "the column 'answer' is string, not numbers or lists of numbers"),
-        ({"output": "logits", "confidence": "percent"}, {}, "outside [0, 1]; divide a percentage by 100"),
-        ({"output": ["logits", "score"]}, {}, "with several columns, each must hold one number per row"),
         ({"output": "logits", "hidden": "ragged"}, {}, "hidden ('ragged') holds lists of different lengths"),
     ],
 )
 def test_stored_features_that_do_not_fit_are_one_sentence(
     home: str, outputs: dict[str, np.ndarray], columns: dict[str, Any], model: dict[str, Any], message: str
 ) -> None:
-    more = {"percent": np.linspace(3, 99, N), "logit": outputs["output"][:, 0] * 9}
-    more |= {"ragged": np.array([[1.0] * (i % 3) for i in range(N)], object)}
-    write_features(home, outputs, **more)
+    write_features(home, outputs, ragged=np.array([[1.0] * (i % 3) for i in range(N)], object))
     content = of_features(home, columns, model=model, sample={"method": "srs", "budget": 10})
     with pytest.raises(DataError) as caught:
         verbs.first_round(parse_spec(content, "spec"))

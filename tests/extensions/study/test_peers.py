@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from scipy.stats import binom
 
 from opacc_ray.errors import SpecError
 from opacc_ray.extensions.study.f_measures import normal
@@ -65,10 +66,11 @@ def test_peers_are_nearly_unbiased_and_cover(name: str) -> None:
     confidence = 1 - rng.beta(0.6, 3, 2000)
     outcome = (rng.random(2000) < confidence).astype(float)
     asked = Question(confidence, outcome)
-    found = [PEERS[name].estimate(asked, 100, np.random.default_rng(seed), 0.95) for seed in range(150)]
+    num = 40 if name == "cross-ppi" else 150  # it trains 40 models for an estimate
+    found = [PEERS[name].estimate(asked, 100, np.random.default_rng(seed), 0.95) for seed in range(num)]
     error = np.array([item.value for item in found]) - outcome.mean()
-    assert abs(error.mean()) < 5 * error.std() / 12
-    assert np.mean([item.low <= outcome.mean() <= item.high for item in found]) > 0.86
+    assert abs(error.mean()) < 5 * error.std() / np.sqrt(num)
+    assert sum(item.low <= outcome.mean() <= item.high for item in found) >= binom.ppf(1e-4, num, 0.94)
     assert np.mean([len(set(item.chosen.tolist())) for item in found]) == pytest.approx(100, abs=2)
 
 
