@@ -1,8 +1,8 @@
 """Log the numbers of a report to MLflow.
 
-Logged are ``value``, ``low``, ``high``, ``effective_sample_size`` and ``n``, the metrics of the spec, the accuracy of
-classes and slices with enough labels, what identifies the audit and its verdict, and the files. Numbers have the number
-of labels as their step. A report of the same run goes to the same run of MLflow again.
+Logged are ``value``, ``low``, ``high``, ``effective_sample_size`` and ``n``, metrics, classes and slices with enough
+labels, what identifies the audit and its verdict, and the files. Numbers have the number of labels as their step. A
+report of the same run goes to the same run of MLflow again.
 
 MLflow reads its own environment variables: MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME.
 """
@@ -18,7 +18,7 @@ from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import DataError, StorageError, redacted, shortened
 from opacc_ray.estimation.intervals import clipped
 from opacc_ray.registry import require
-from opacc_ray.report.facts import lowest_first
+from opacc_ray.report.facts import lowest_first, part_tells
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import DOCUMENT, PAGE, SUMMARY
 from opacc_ray.runs.run import Run
@@ -63,7 +63,7 @@ def log_report(run: Run, out: str | None = None) -> LoggedReport:
 
 
 def metrics_of(report: RunReport) -> dict[str, float]:
-    """Return the numbers to log, by names that MLflow allows; none without labels."""
+    """Return the numbers to log, by names that MLflow allows: of metrics and slices those with labels enough."""
     estimate = report.estimate
     if estimate is None:
         return {}
@@ -71,7 +71,8 @@ def metrics_of(report: RunReport) -> dict[str, float]:
     if estimate.srs.effective_size is not None:
         found["effective_sample_size"] = estimate.srs.effective_size
     for name, own in estimate.metrics.items():
-        found[name.replace("@", "/")] = clipped(own)
+        if part_tells(own, name):  # MLflow would show an undefined one as a number without its interval
+            found[name.replace("@", "/")] = clipped(own)
     for table in [*estimate.by_slice, *report.tables]:
         told = [(name, part) for name, part in lowest_first(table) if part.tells]
         for name, part in told[:MOST_PARTS]:
