@@ -123,9 +123,9 @@ fuzz: $(READY)  ## try mutated specs, files, runs and filters: make fuzz MUTANTS
 
 chaos: $(READY)  ## disturb audits, people at work on one run, and commands, at random moments: make chaos RUNS=100 HISTORIES=2000
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(or $(RUNS),100) $(or $(SEED),0)
-	@PYTHONPATH=tests $(BIN)/python -m chaos.journeys folder $(or $(KILLS),200) $(or $(SEED),0)
-	@PYTHONPATH=tests $(BIN)/python -m chaos.journeys s3 $(or $(KILLS_S3),100) $(or $(SEED),0)
-	@PYTHONPATH=tests $(BIN)/python -m chaos.journeys ray $(or $(KILLS_RAY),30) $(or $(SEED),0)
+	@PYTHONPATH=tests $(BIN)/python -m chaos folder $(or $(KILLS),200) $(or $(SEED),0)
+	@PYTHONPATH=tests $(BIN)/python -m chaos s3 $(or $(KILLS_S3),100) $(or $(SEED),0)
+	@PYTHONPATH=tests $(BIN)/python -m chaos ray $(or $(KILLS_RAY),30) $(or $(SEED),0)
 	@PYTHONPATH=tests $(BIN)/python -m histories $(or $(HISTORIES),200)
 
 $(TOOLED): infra/tools.txt

@@ -1,6 +1,7 @@
 """``PYTHONPATH=tests python -m chaos [RUNS] [SEED]``: so many disturbed audits, a line each on stderr.
 
-What was met is printed as Markdown at the end, however that comes.
+What was met is printed as Markdown at the end, however that comes. ``python -m chaos folder|s3|ray KILLS [SEED]`` kills
+commands: see `chaos.journeys`.
 """
 
 import json
@@ -9,15 +10,18 @@ import sys
 import time
 from collections import Counter
 
+from chaos import journeys
 from chaos.campaign import Outcome, disturb, undisturbed
 from chaos.site import open_site
 
 
-def main(runs: str = "100", first: str = "0") -> int:
-    return campaign(int(runs), int(first))
+def main(runs: str = "100", *rest: str) -> int:
+    if not runs.isdigit():
+        return journeys.campaign(runs, *map(int, rest))
+    return campaign(int(runs), *map(int, rest))
 
 
-def campaign(runs: int, first: int) -> int:
+def campaign(runs: int, first: int = 0) -> int:
     done: list[Outcome] = []
     begun = time.monotonic()
     try:

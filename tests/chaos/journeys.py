@@ -1,7 +1,7 @@
 """Journeys whose commands are killed at random moments and given again: they end in the bytes of an undisturbed one.
 
-``PYTHONPATH=tests python -m chaos.journeys [PLACE] [KILLS] [SEED]``: so many kills of journeys in a folder, on an S3
-server, or with Ray (PLACE is folder, s3 or ray). A command is a process that is forked when all is imported: a kill
+``PYTHONPATH=tests python -m chaos PLACE KILLS [SEED]``: so many kills of journeys in a folder, on an S3 server, or with
+Ray (PLACE is folder, s3 or ray). A command is a process that is forked when all is imported: a kill
 hits its work, not the imports. What stays behind is counted: unfinished files, processes, and files in memory.
 """
 
@@ -269,12 +269,17 @@ def open_place(kind: str) -> Iterator[Place]:
             os.environ.update(server.environment())
             server.create_bucket("audits")
             outputs = "s3://audits"
-        spec = _pictures(home) if kind == "ray" else _table(home, outputs)
-        (home / "spec.yaml").write_text(yaml.safe_dump({"name": "journey", **spec}))
-        truth = [f"{_id(kind, i)},{'dog' if i % 4 else 'cat'}\n" for i in range(EXAMPLES)]
-        (home / "first.csv").write_text("id,label\n" + "".join(truth))
-        (home / "second.csv").write_text("id,label\n" + "".join(reversed(truth)))
+        write_journey(home, kind, outputs)
         yield Place(kind, home, outputs, COMMANDS[:1] if kind == "ray" else COMMANDS)
+
+
+def write_journey(home: Path, kind: str, outputs: str) -> None:
+    """Write the pool, the spec and two files of labels."""
+    spec = _pictures(home) if kind == "ray" else _table(home, outputs)
+    (home / "spec.yaml").write_text(yaml.safe_dump({"name": "journey", **spec, "output": outputs}))
+    truth = [f"{_id(kind, i)},{'dog' if i % 4 else 'cat'}\n" for i in range(EXAMPLES)]
+    (home / "first.csv").write_text("id,label\n" + "".join(truth))
+    (home / "second.csv").write_text("id,label\n" + "".join(reversed(truth)))
 
 
 def _id(kind: str, number: int) -> str:
@@ -307,12 +312,11 @@ def _pictures(home: Path) -> dict[str, Any]:
 def campaign(kind: str, kills: int, first: int = 0) -> int:
     """Disturb journeys until there were so many kills, and print what was met."""
     os.environ[MARK] = secrets.token_hex(8)
-    get_context("forkserver").set_forkserver_preload(["opacc_ray.cli.main", "opacc_ray.stored_audit", "boto3"])
+    get_context("forkserver").set_forkserver_preload(["chaos.warm"])
     done, began = list[Outcome](), time.monotonic()
     with open_place(kind) as place:
-        undisturbed(place, "first")  # the server of forks starts with it
-        expected, seconds = undisturbed(place, "calm")
-        again, _ = undisturbed(place, "calm-again")
+        expected, _ = undisturbed(place, "calm")  # the server of forks starts with it
+        again, seconds = undisturbed(place, "calm-again")
         if problem := _difference(expected, again):
             raise RuntimeError(f"two undisturbed journeys differ: {problem}")
         before = _marked(os.environ[MARK])
@@ -329,8 +333,3 @@ def campaign(kind: str, kills: int, first: int = 0) -> int:
     )
     print(f"left behind: {', '.join(left)}")
     return int(sound < len(done))
-
-
-if __name__ == "__main__":
-    place, kills, seed = (*sys.argv[1:], *("folder", "20", "0")[len(sys.argv) - 1 :])
-    sys.exit(campaign(place, int(kills), int(seed)))
