@@ -41,9 +41,8 @@ from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.shown_examples import read_shown
 from opacc_ray.report.answers import round_done
 from opacc_ray.report.report_documents import WrittenReport
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import DrawnRound, Goal
+from opacc_ray.runs.run_documents import AccuracyEstimate, DrawnRound, Goal
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec, parse_spec, validated
 from opacc_ray.spec.table_spec import TableKeys, is_table, kept_budget, kept_spec, load_spec_or_table, named_columns

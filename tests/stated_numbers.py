@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, IfPredicted, SliceEstimate, SliceTable, StatedMetric
+from opacc_ray.runs.run_documents import AccuracyEstimate, IfPredicted, SliceEstimate, SliceTable, StatedMetric
 
 
 def metric(value: float, low: float, high: float, n: int = 100, second: IfPredicted | None = None) -> StatedMetric:

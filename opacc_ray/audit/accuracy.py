@@ -52,7 +52,7 @@ from opacc_ray.metrics.metric import ACCURACY, RMSE, Metric, find_place, is_of_c
 from opacc_ray.metrics.scores import RANKINGS
 from opacc_ray.parts.view import View
 from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, NO_HISTORY, History, Slicing
-from opacc_ray.runs import estimate_documents as documents
+from opacc_ray.runs import run_documents as documents
 from opacc_ray.runs.run import ESTIMATE, Run, check_drawn_from, find_changed, open_view, read_column
 from opacc_ray.runs.run_documents import Seal
 from opacc_ray.samplers import parse_parameters

@@ -29,8 +29,8 @@ from opacc_ray.lake.pools import planned_ids
 from opacc_ray.metrics.metric import ACCURACY, parse_metric
 from opacc_ray.parts.view import View
 from opacc_ray.pool import NO_HISTORY, History
-from opacc_ray.runs.estimate_documents import Basis, StatedEstimate
 from opacc_ray.runs.run import Run, find_known, find_predictions, open_view
+from opacc_ray.runs.run_documents import Basis, StatedEstimate
 from opacc_ray.runs.series import runs_on_pool
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import MethodParameters

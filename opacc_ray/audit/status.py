@@ -32,9 +32,19 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, having_la
 from opacc_ray.lake.examples import Plan
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.registry import Registry
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts
 from opacc_ray.runs.run import Run, find_changed, read_sample
-from opacc_ray.runs.run_documents import Commit, DrawnRound, Ended, Goal, GoalProgress, ModelSanity, Predicted, Spread
+from opacc_ray.runs.run_documents import (
+    AccuracyEstimate,
+    Commit,
+    DrawnRound,
+    Ended,
+    Goal,
+    GoalProgress,
+    ModelSanity,
+    Predicted,
+    RoundCounts,
+    Spread,
+)
 from opacc_ray.runs.series import PoolChanges, pool_changes
 from opacc_ray.samplers import plausibility
 from opacc_ray.selection import Selection
@@ -543,7 +553,7 @@ ENTRIES = Registry(
         "opacc-label-action/1": "opacc_ray.labels.label_log:LabelAction",
         "opacc-removal/1": f"{_RUNS}.run_documents:Removal",
         "opacc-seal/1": f"{_RUNS}.run_documents:Seal",
-        "opacc-stated/1": f"{_RUNS}.estimate_documents:Stated",
+        "opacc-stated/1": f"{_RUNS}.run_documents:Stated",
         "opacc-taught/1": f"{_RUNS}.run_documents:Taught",
     },
 )

@@ -19,9 +19,8 @@ from opacc_ray.labels.formats import Label, LabelFile, few, parse, quoted
 from opacc_ray.labels.joining import Joined
 from opacc_ray.labels.label_log import LabelAction, LabelLog, LoggedFile, log_action, read_log
 from opacc_ray.labels.labelled_rounds import ids_in_pool, join_labels, label_rounds, read_selections
-from opacc_ray.runs.estimate_documents import RoundCounts
 from opacc_ray.runs.run import Run, predicted_classes
-from opacc_ray.runs.run_documents import name_of_labels
+from opacc_ray.runs.run_documents import RoundCounts, name_of_labels
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ConflictRule, ModelSpec
 

@@ -27,9 +27,8 @@ from opacc_ray.errors import DataError
 from opacc_ray.labels.formats import Label, LabelFile, parse
 from opacc_ray.labels.joining import name_by_number, numbers_in
 from opacc_ray.metrics.metric import Ratio
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import ESTIMATE, ROUNDS, Run
-from opacc_ray.runs.run_documents import Commit, Happening, name_of_labels
+from opacc_ray.runs.run_documents import AccuracyEstimate, Commit, Happening, name_of_labels
 from opacc_ray.spec import ConflictRule, Guidance, ModelSpec, ScoreSpec, Spec
 
 

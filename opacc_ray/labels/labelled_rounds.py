@@ -39,8 +39,8 @@ from opacc_ray.estimation.sample import Rounds
 from opacc_ray.labels.formats import Label, emptied
 from opacc_ray.labels.joining import Joined, join, opinions_of, reading_by
 from opacc_ray.labels.label_log import Score, measure_of, outcome_of, read_log
-from opacc_ray.runs.estimate_documents import PairOfAnnotators, RoundCounts
 from opacc_ray.runs.run import Chosen, Run
+from opacc_ray.runs.run_documents import PairOfAnnotators, RoundCounts
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opacc_ray.labels.desk import LabelSession
     from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
     from opacc_ray.report.report_documents import WrittenReport
-    from opacc_ray.runs import estimate_documents as documents
+    from opacc_ray.runs import run_documents as documents
     from opacc_ray.runs.run import Run
     from opacc_ray.runs.run_documents import DrawnRound, GoalProgress
 

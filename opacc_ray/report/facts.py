@@ -13,7 +13,7 @@ from opacc_ray.labels.formats import few
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, BIAS, ERRORS, FEWEST, MAE, RMSE, WIDEST, parse_metric, tells
 from opacc_ray.metrics.scores import BRIER, RANKINGS
 from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, CROSSING
-from opacc_ray.runs import estimate_documents as documents
+from opacc_ray.runs import run_documents as documents
 
 Cell = str | tuple[str, str]
 """A text, or a text and a note on it."""

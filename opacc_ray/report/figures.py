@@ -21,7 +21,7 @@ from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.pool import BY_PREDICTION
 from opacc_ray.report import facts
 from opacc_ray.report.report_documents import RunReport
-from opacc_ray.runs.estimate_documents import SliceTable
+from opacc_ray.runs.run_documents import SliceTable
 
 LEAST_SPAN = 0.01
 """Least span of an axis of estimates."""

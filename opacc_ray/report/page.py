@@ -24,8 +24,7 @@ from opacc_ray.report import facts
 from opacc_ray.report.facts import Cell, Column, Table
 from opacc_ray.report.figures import MOST_PARTS, expected_figure, figures_of, slice_figure
 from opacc_ray.report.report_documents import Gallery, Reliability, RunReport
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceTable
-from opacc_ray.runs.run_documents import HistorySource
+from opacc_ray.runs.run_documents import AccuracyEstimate, HistorySource, SliceTable
 from opacc_ray.svg import shortened_to
 
 TEMPLATES = files("opacc_ray.report") / "templates"

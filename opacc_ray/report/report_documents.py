@@ -6,8 +6,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, SliceTable
-from opacc_ray.runs.run_documents import HistorySource, RunHeader
+from opacc_ray.runs.run_documents import AccuracyEstimate, HistorySource, RoundCounts, RunHeader, SliceTable
 from opacc_ray.runs.series import Attempts
 
 

@@ -38,8 +38,8 @@ from opacc_ray.report import facts
 from opacc_ray.report import report_documents as documents
 from opacc_ray.report.page import SECTIONS, Picture, Pictures, claim, page, summary
 from opacc_ray.report.report_documents import Gallery, Misprediction, RunReport, WrittenReport
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, ConfusionShares, SliceTable, StatedEstimate
 from opacc_ray.runs.run import Chosen, Run, compare_objects, read_column, versions
+from opacc_ray.runs.run_documents import AccuracyEstimate, ConfusionShares, SliceTable, StatedEstimate
 from opacc_ray.runs.series import Population, attempts_of, runs_of
 from opacc_ray.samplers import find_method
 from opacc_ray.selection import Selection

@@ -50,9 +50,10 @@ from opacc_ray.lake.store import Entry, in_order
 from opacc_ray.lake.store_uris import Store, absolute, open_store, read_uri
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, Stated
 from opacc_ray.runs.run_documents import FOLDER as LOG
 from opacc_ray.runs.run_documents import (
+    AccuracyEstimate,
+    ChangedObjects,
     ClosedRound,
     Commit,
     CommitLog,
@@ -65,6 +66,7 @@ from opacc_ray.runs.run_documents import (
     PoolListing,
     ReferenceListing,
     RunHeader,
+    Stated,
     digest_of,
     name_of_labels,
 )

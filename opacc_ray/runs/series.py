@@ -22,9 +22,8 @@ from opacc_ray.extract.model_code import Code
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store import Entry, Store, in_order
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.run import HEADER, Run, read_listing
-from opacc_ray.runs.run_documents import Draw
+from opacc_ray.runs.run_documents import Draw, Stated
 from opacc_ray.spec import Spec
 from opacc_ray.spec.spec_sections import plain_name
 

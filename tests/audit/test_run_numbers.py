@@ -16,8 +16,8 @@ from opacc_ray.estimation import failures as fit_module
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.report import answers
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, IfPredicted
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import AccuracyEstimate, IfPredicted
 from opacc_ray.spec import parse_spec
 from opacc_ray.stored_audit import Audit
 

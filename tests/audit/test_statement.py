@@ -26,8 +26,8 @@ from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.report.facts import digits_for, ends
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import make_report
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import AccuracyEstimate
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from extracting_here import extracting_here
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import SpecError
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
+from opacc_ray.runs.run_documents import AccuracyEstimate
 from opacc_ray.spec import parse_spec
 
 N = 400

@@ -18,9 +18,8 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.outputs import outputs
 from opacc_ray.extensions.outputs.outputs import Removed, RunList, remove_runs
-from opacc_ray.runs.estimate_documents import Stated
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import Happening
+from opacc_ray.runs.run_documents import Happening, Stated
 from opacc_ray.spec import Spec, parse_spec
 
 

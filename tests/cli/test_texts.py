@@ -7,7 +7,7 @@ import pytest
 
 from opacc_ray.cli.main import main
 from opacc_ray.report.facts import change, points_apart, stated
-from opacc_ray.runs.estimate_documents import StatedEstimate
+from opacc_ray.runs.run_documents import StatedEstimate
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from opacc_ray.report.facts import stated
 from opacc_ray.report.page import page, previous, summary
 from opacc_ray.report.report_documents import ConfusionCell, RunReport
 from opacc_ray.report.run_report import decided, findings, gather, rounded
-from opacc_ray.runs.estimate_documents import ChangedObjects, LabelNoise
 from opacc_ray.runs.run import Run, header_of
+from opacc_ray.runs.run_documents import ChangedObjects, LabelNoise
 from opacc_ray.spec import parse_spec
 from opacc_ray.spec.spec_sections import Least
 

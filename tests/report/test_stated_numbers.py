@@ -19,7 +19,7 @@ from opacc_ray.report.facts import (
 from opacc_ray.report.page import Pictures, page, summary
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.report.run_report import gather
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, SliceEstimate
+from opacc_ray.runs.run_documents import AccuracyEstimate, SliceEstimate
 
 
 @pytest.fixture(scope="module")

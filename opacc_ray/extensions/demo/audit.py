@@ -30,8 +30,8 @@ from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.registry import require
 from opacc_ray.report.facts import Line, facts, in_a_line, percent, stated
 from opacc_ray.report.run_report import make_report
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import Run, open_view
+from opacc_ray.runs.run_documents import AccuracyEstimate
 from opacc_ray.spec import load_spec
 
 

@@ -39,10 +39,9 @@ from opacc_ray.labels.labelled_rounds import digest_of as digest_of_labels
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.store_uris import Store, write_object
 from opacc_ray.registry import require
-from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import RUN_FILES, Run, versions
 from opacc_ray.runs.run_documents import FOLDER as LOG
-from opacc_ray.runs.run_documents import Commit, Happening, Seal, digest_of
+from opacc_ray.runs.run_documents import AccuracyEstimate, Commit, Happening, Seal, digest_of
 from opacc_ray.runs.series import Attempts, attempts_of
 
 if TYPE_CHECKING:

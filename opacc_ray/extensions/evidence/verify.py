@@ -41,7 +41,6 @@ from opacc_ray.lake.s3_store import patience
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store, join, open_store, split
 from opacc_ray.metrics.metric import ACCURACY
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, Stated, StatedEstimate
 from opacc_ray.runs.run import (
     ESTIMATE,
     HEADER,
@@ -54,7 +53,15 @@ from opacc_ray.runs.run import (
     read_listing,
     versions,
 )
-from opacc_ray.runs.run_documents import Draw, ModelSanity, digest_of
+from opacc_ray.runs.run_documents import (
+    AccuracyEstimate,
+    ChangedObjects,
+    Draw,
+    ModelSanity,
+    Stated,
+    StatedEstimate,
+    digest_of,
+)
 from opacc_ray.runs.series import Attempts
 from opacc_ray.spec import PoolSpec, Spec
 

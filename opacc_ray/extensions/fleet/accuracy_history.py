@@ -17,8 +17,8 @@ from opacc_ray.errors import DataError
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.report.facts import stated
-from opacc_ray.runs.estimate_documents import RESULT, AccuracyEstimate, NumberName, NumberRow, number_rows
 from opacc_ray.runs.run import ESTIMATE, Run
+from opacc_ray.runs.run_documents import RESULT, AccuracyEstimate, NumberName, NumberRow, number_rows
 from opacc_ray.runs.series import Population, runs_of
 
 USUAL_OUTPUTS = ".", "audits"

@@ -143,7 +143,7 @@ def metrics(output: str, to: str | None, serve: int | None, host: str, every: fl
 def history(name: str, output: str | None, metric: str | None, part: str | None) -> Answer:
     """Show the accuracy of an audit over time; NAME is that of its spec."""
     from opacc_ray.extensions.fleet.accuracy_history import history_of_runs
-    from opacc_ray.runs.estimate_documents import NumberName
+    from opacc_ray.runs.run_documents import NumberName
 
     _refuse_path(name)
     found = history_of_runs(name, output, NumberName.parse(metric, part))

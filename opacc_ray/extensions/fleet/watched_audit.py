@@ -36,8 +36,8 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.metrics.metric import ACCURACY, Metric
 from opacc_ray.pool import NOT_GIVEN, rank
-from opacc_ray.runs.estimate_documents import StatedEstimate
 from opacc_ray.runs.run import Run, read_column
+from opacc_ray.runs.run_documents import StatedEstimate
 from opacc_ray.runs.series import Population, names_of_runs, output_of, run_beside, runs_of
 from opacc_ray.selection import Selection
 

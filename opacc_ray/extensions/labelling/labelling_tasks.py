@@ -19,8 +19,8 @@ from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.shown_examples import THUMBNAIL, ExampleFiles
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
-from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import Run, find_changed
+from opacc_ray.runs.run_documents import ChangedObjects
 
 log = logging.getLogger(__name__)
 

@@ -41,9 +41,8 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.lake.parquet_io import encode, pa, pc, read_footer
 from opacc_ray.lake.store_uris import CATALOG, Store, open_store
 from opacc_ray.registry import require
-from opacc_ray.runs.estimate_documents import AccuracyEstimate, NumberRow, number_rows
 from opacc_ray.runs.run import Run, read_tables
-from opacc_ray.runs.run_documents import Commit, Draw, digest_of
+from opacc_ray.runs.run_documents import AccuracyEstimate, Commit, Draw, NumberRow, digest_of, number_rows
 from opacc_ray.runs.series import Population
 from opacc_ray.selection import Selection
 

@@ -27,9 +27,8 @@ from opacc_ray.labels.formats import few
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Entry, Store, open_store
 from opacc_ray.report.facts import Column, Fact, Line, Table, count_text, duration, facts, next_fact, size, stated
-from opacc_ray.runs.estimate_documents import StatedEstimate
 from opacc_ray.runs.run import HEADER, RUN_FILES, Run
-from opacc_ray.runs.run_documents import Commit, Happening, Removal
+from opacc_ray.runs.run_documents import Commit, Happening, Removal, StatedEstimate
 from opacc_ray.runs.series import THREADS, keep_removed, names_of_runs
 
 LABELS = re.compile(r"rounds/\d+/labels/.")

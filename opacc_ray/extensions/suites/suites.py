@@ -37,8 +37,8 @@ from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.neurons.requirements import Criterion, Ranges
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import COLUMNS, LAYERS, Pool
-from opacc_ray.runs.estimate_documents import StatedEstimate
 from opacc_ray.runs.run import HEADER, Run, find_predictions, open_view, read_rows
+from opacc_ray.runs.run_documents import StatedEstimate
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.select import select
 from opacc_ray.spec import ModelSpec, Spec, load_spec, parse_spec

@@ -23,7 +23,7 @@ from opacc_ray.extensions.fleet.fleet_summary import (
 )
 from opacc_ray.extensions.fleet.queue import AuditFailure
 from opacc_ray.extensions.fleet.summary_page import console, limit_of, page, states_of
-from opacc_ray.runs.estimate_documents import StatedEstimate
+from opacc_ray.runs.run_documents import StatedEstimate
 from opacc_ray.runs.series import Population
 
 

@@ -16,9 +16,8 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
 from opacc_ray.extensions.fleet.accuracy_history import history_of_runs
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.runs.estimate_documents import NumberName
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.run_documents import RunHeader
+from opacc_ray.runs.run_documents import NumberName, RunHeader
 from opacc_ray.runs.series import Population
 from opacc_ray.spec import parse_spec
 

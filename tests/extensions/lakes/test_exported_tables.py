@@ -15,8 +15,8 @@ from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import DataError
 from opacc_ray.extensions.lakes.exported_tables import export_tables
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs.estimate_documents import number_rows
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import number_rows
 
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "lakes.md"
 
