@@ -298,15 +298,11 @@ def _as_text(column: Any) -> Any:
     """Convert a column to texts as DuckDB has them, but times and decimals as those of ids; bytes are UTF-8."""
     kind = column.type
     if pa.types.is_floating(kind):
-        double = column if pa.types.is_float64(kind) else _doubles(column)
-        return texts([None if value is None else repr(value) for value in double.to_pylist()])
+        if not pa.types.is_float64(kind):  # with the shortest digits that are the same in their own type
+            column = column.cast(pa.float32()).cast(pa.string()).cast(pa.float64())
+        return texts([None if value is None else repr(value) for value in column.to_pylist()])
     found = None if is_binary(kind) else id_texts(column)
     return column if found is None else found
-
-
-def _doubles(column: Any) -> Any:
-    """Return floating-point numbers with the shortest digits that are the same in their own type."""
-    return column.cast(pa.float32()).cast(pa.string()).cast(pa.float64())
 
 
 def _has_fields(kind: Any) -> bool:

@@ -54,7 +54,8 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     every = tuple(dict.fromkeys([*wanted, *rules.slices]))
     fields = None if found.schema is None else filters.fields_in(found.schema, every, condition, store.uri)
     constants = [found.constants.get(entry.key, ()) for entry in found.entries]
-    kept = {own: _file_kept(condition, own) for own in dict.fromkeys(constants)}
+    rows = {own: pa.table({name: pa.repeat(value, 1) for name, value in own}) for own in dict.fromkeys(constants)}
+    kept = {own: bool(filters.may_keep(condition, {}, row, 1)[0]) for own, row in rows.items()}
     entries = [entry for entry, own in zip(found.entries, constants, strict=True) if kept[own]]
     is_known = all(set(filters.columns_of(condition)) <= dict(own).keys() for own in kept)
     footers = FooterReader(store, found, every, wanted, condition)
@@ -155,12 +156,6 @@ def _column(batch: Any, column: schemas.Placed, constant: Any, source: str) -> A
             f"{source} has {column.name!r} as {own}, which does not fit {kind}, its type in the whole pool "
             f"({shortened(str(error), 120)}); write the file again"
         ) from None
-
-
-def _file_kept(condition: filters.Condition, constants: Constants) -> bool:
-    """Return whether a file may have rows that the filter keeps, by its constants."""
-    table = pa.table({name: pa.repeat(value, 1) for name, value in constants})
-    return bool(filters.may_keep(condition, {}, table, 1)[0])
 
 
 def _with_deleted(piece: Piece, deleted: Mapping[str, bytes], rows: Mapping[str, NDArray[np.int64]]) -> Piece:
