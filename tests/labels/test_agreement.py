@@ -13,6 +13,7 @@ from opacc_ray.errors import LabelError
 from opacc_ray.labels.formats import Label
 from opacc_ray.labels.joining import opinions_of
 from opacc_ray.labels.label_actions import correct, import_labels
+from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import alpha, kappa, measure_agreement
 from opacc_ray.report import facts
 from opacc_ray.runs.run import Run
@@ -104,6 +105,7 @@ def test_a_settled_difference_is_still_measured(run: Run) -> None:
     with pytest.raises(LabelError, match="labels in conflict on 1 example"):
         answer(run, "bob", ids, classes)
     answer(run, "bob", ids, classes, "latest")
+    assert read_log(run).rules.conflict == "latest"  # for every command from now on
     correct(run, odd, CLASSES[TRUTH[KEYS.index(odd)]], "cy")
     noise = estimate(run).label_noise
     assert noise is not None

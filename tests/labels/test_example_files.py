@@ -63,7 +63,9 @@ def test_deep_grey_is_spread_over_what_a_screen_shows() -> None:
 
 
 def test_transparent_parts_lie_on_white() -> None:
-    assert pixels(render(encoded(Image.new("RGBA", (2, 2), (9, 9, 9, 0))))).tolist() == [[[255] * 3] * 2] * 2
+    glass = Image.new("RGBA", (2, 2), (9, 9, 9, 0))
+    for picture in (render(encoded(glass)), render_array(np.asarray(glass))):
+        assert pixels(picture).tolist() == [[[255] * 3] * 2] * 2
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"])
