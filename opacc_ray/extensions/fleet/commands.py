@@ -113,21 +113,14 @@ def alerts_text(found: "OpenAlerts") -> "list[Line]":
 @click.option("--to", metavar="FILE", help="Write them to a file or object, such as one of a textfile collector.")
 @click.option("--serve", type=click.IntRange(0, 65535), metavar="PORT", help="Serve them at /metrics; 0: a free port.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve them at.")
-@click.option(
-    "--every",
-    type=click.FloatRange(min=1),
-    default=60.0,
-    show_default=True,
-    help="Seconds between readings of storage.",
-)
-def metrics(output: str, to: str | None, serve: int | None, host: str, every: float) -> Answer:
+def metrics(output: str, to: str | None, serve: int | None, host: str) -> Answer:
     """Print the state of all audits of an output as metrics for Prometheus."""
     from opacc_ray.extensions.fleet import exposition
     from opacc_ray.lake.store_uris import write_object
     from opacc_ray.report.facts import facts
 
     if serve is not None:
-        exposition.serve(output, host, serve, every, say)
+        exposition.serve(output, host, serve, say)
     found = exposition.output_metrics(output)
     if to is None:
         return Answer(found, [found.text.rstrip("\n")])

@@ -49,6 +49,9 @@ METRICS = {
 }
 
 
+READ_EVERY = 60.0
+
+
 class MetricSample(Part):
     """One value of a metric."""
 
@@ -172,11 +175,10 @@ def serve(
     output: str,
     host: str,
     port: int,
-    every: float,
     announce: Callable[[str], None],
     is_over: threading.Event | None = None,
 ) -> None:
-    """Serve the metrics of an output at /metrics until an interrupt; storage is read ``every`` so many seconds.
+    """Serve the metrics of an output at /metrics until an interrupt; storage is read every READ_EVERY seconds.
 
     While it cannot be read, the last values are served with the time of their reading: alerts neither end nor begin
     when storage fails. Port 0: any free one. Raises SpecError if the address cannot be used, DataError if there is no
@@ -193,7 +195,7 @@ def serve(
         raise SpecError(f"cannot listen at {host}:{port}: {error.strerror}; give another --host or --serve") from None
     announce(f"http://{host}:{server.server_port}/metrics")
     try:
-        while not is_over.wait(every):
+        while not is_over.wait(READ_EVERY):
             try:
                 latest.metrics = output_metrics(output)
             except OpaccError as error:

@@ -28,6 +28,7 @@ from pydantic import Field
 from opacc_ray.documents import Document, format_field
 from opacc_ray.errors import AlertError, DeliveryError, OpaccError, SpecError, counted, shortened
 from opacc_ray.extensions.fleet import fleet_summary, summary_page
+from opacc_ray.extensions.fleet.alerts import AlertRule
 from opacc_ray.extensions.fleet.fleet_spec import Fleet
 from opacc_ray.extensions.fleet.fleet_summary import SUMMARY, Delivery, FleetSummary, Problem
 from opacc_ray.extensions.fleet.queue import AuditFailure, Ended, Outcomes, work_through
@@ -65,9 +66,6 @@ class AlertNotice(Document):
     made: str = Field(description="time of the notice: ISO 8601, UTC")
     summary: str = Field(description="URI of the page of the summary")
     problems: list[Problem] = Field(description="alerts and failures")
-    resolved: list[str] = Field(
-        default=[], description="alerts and failures sent before that are over, one sentence each"
-    )
     guarantee: str | None = Field(default=None, description="error bound in words; null: no limits are set")
 
 
@@ -128,18 +126,16 @@ def run_fleet(fleet: Fleet, progress: Report = unreported, *, work: bool = True,
             if delivery.error is not None:
                 log.error("%s", delivery.error)
         raise
-    notice = _notice(fleet, summary.made, summary.problems)
-    guarantee = summary.rule.guarantee if summary.rule else None
-    deliveries = deliver(store, notice.model_copy(update={"guarantee": guarantee}), receivers)
+    deliveries = deliver(store, _notice(fleet, summary.made, summary.problems, summary.rule), receivers)
     codes, failure = _failure(summary, ends, deliveries)
     summary = summary.model_copy(update={"deliveries": deliveries, "exit_codes": codes})
     store.write(SUMMARY, summary.to_bytes())
     return Written(summary, files, failure)
 
 
-def _notice(fleet: Fleet, made: str, problems: list[Problem]) -> AlertNotice:
-    page = fleet.folder.uri_of(SUMMARY_PAGE)
-    return AlertNotice(fleet=fleet.spec.name, made=made, summary=page, problems=problems)
+def _notice(fleet: Fleet, made: str, problems: list[Problem], rule: AlertRule | None = None) -> AlertNotice:
+    page, guarantee = fleet.folder.uri_of(SUMMARY_PAGE), rule and rule.guarantee
+    return AlertNotice(fleet=fleet.spec.name, made=made, summary=page, problems=problems, guarantee=guarantee)
 
 
 def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
@@ -215,7 +211,7 @@ def _news(notice: AlertNotice, resolved: list[str]) -> AlertNotice:
     lines = [f"{item.text} ({item.acknowledged})" if item.acknowledged else item.text for item in notice.problems]
     text = "\n".join([*lines, *(f"Resolved: {text}" for text in resolved)])
     state = "firing" if notice.problems else "resolved"
-    return notice.model_copy(update={"text": text, "state": state, "resolved": resolved})
+    return notice.model_copy(update={"text": text, "state": state})
 
 
 @contextmanager

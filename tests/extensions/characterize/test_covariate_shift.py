@@ -73,32 +73,7 @@ def test_a_drifted_class_is_far_above_its_floor_and_the_other_is_not() -> None:
     assert moved.error < 0.01
 
 
-@pytest.mark.slow
-def test_the_value_is_that_of_mixtures_of_ten_components_along_five_directions_as_in_the_paper(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rng = np.random.default_rng(3)
-    before, after = (rng.normal(size=(num, 8)) * (1 + 9 * (rng.random((num, 8)) < 0.3)) for num in (700, 500))
-    centre, scatter = before.mean(axis=0), np.cov(before, rowvar=False)
-    variances, directions = np.linalg.eigh(scatter)
-    onto = directions[:, ::-1][:, :5] / np.sqrt(variances[::-1][:5])
-
-    def fitted(points: np.ndarray) -> GaussianMixture:
-        options = {"covariance_type": "diag", "reg_covar": 1e-3, "max_iter": 200, "random_state": 0}
-        return GaussianMixture(10, **options).fit((points - centre) @ onto)
-
-    expected, _ = divergence(fitted(before), fitted(after), 40_000, rng)
-    sets = [Grouped(view_of(Pool(hidden=rows, prediction=np.zeros(len(rows)))), 1) for rows in (before, after)]
-    [found] = measure_shift(*sets, 0)
-    assert abs(found.value - expected) < 0.03
-    assert covariate_shift._fit(before, 0).get_params() == fitted(before).get_params()
-    for name in ("COMPONENTS", "DIRECTIONS"):
-        with monkeypatch.context() as patch:
-            patch.setattr(covariate_shift, name, 3)
-            assert abs(measure_shift(*sets, 0)[0].value - expected) > 0.05
-
-
-@pytest.mark.slow
+@pytest.mark.usefixtures("few")
 def test_the_floor_is_what_the_value_is_without_a_move() -> None:
     """Sets of equal size, of which the first does not hold two halves as large as the second."""
     values = [measure_shift(grouped(1000, seed), grouped(1000, 50 + seed), 0) for seed in range(4)]

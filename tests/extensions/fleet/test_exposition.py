@@ -73,14 +73,17 @@ def test_the_newest_run_stands_for_an_audit_and_a_damaged_one_is_a_failure(outpu
     assert 'opacc_estimate{audit="weekly-random-shop"}' not in found
 
 
-def test_the_exporter_reads_storage_again_and_shows_how_old_its_values_are(output: Path) -> None:
+def test_the_exporter_reads_storage_again_and_shows_how_old_its_values_are(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exposition, "READ_EVERY", 0.05)
     announced, over, at = threading.Event(), threading.Event(), list[str]()
 
     def announce(url: str) -> None:
         at.append(url)
         announced.set()
 
-    arguments = (str(output), "127.0.0.1", 0, 0.05, announce, over)
+    arguments = (str(output), "127.0.0.1", 0, announce, over)
     thread = threading.Thread(target=exposition.serve, args=arguments, daemon=True)
     thread.start()
     assert announced.wait(20)

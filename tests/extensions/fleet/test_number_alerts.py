@@ -110,10 +110,3 @@ def test_a_metric_that_fell_since_the_audit_before_raises_an_alert(tmp_path: Pat
     text = summary_text(written.summary)
     assert "weekly-shop: the F1 of dog dropped by" in text
     assert "an interval of the drop of F1 of dog above 5 %" in text
-
-
-def test_limits_that_hold_raise_nothing_and_a_changed_file_decides_anew(tmp_path: Path) -> None:
-    written, audit = audited(tmp_path, {"min": {"f1@dog": 0.3}, "min_slices": {"camera": 0.2}})
-    assert written.failure is None
-    assert [check.raised for check in audit.alerts] == [False, False]
-    assert [check.slice for check in audit.alerts] == [None, "roof"]
