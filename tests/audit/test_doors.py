@@ -31,7 +31,7 @@ TRUTH = RNG.integers(0, 2, N)
 SURE = RNG.uniform(0.5, 1, N)
 SAID = np.where(RNG.random(N) < SURE, TRUTH, 1 - TRUTH)
 ROWS = pa.table({"id": [f"x{i:03d}" for i in range(N)], "said": SAID, "sure": SURE})
-DOORS = ["s3", "anonymous", "requester-pays", "gs", "abfss", "rest", "rest with keys", "glue", "unity"]
+DOORS = ["anonymous", "gs", "abfss", "rest", "rest with keys", "glue", "unity"]
 
 
 @pytest.fixture
@@ -67,21 +67,17 @@ def pool(
         with files.open_output_stream(f"lake/{place.rpartition('/')[2]}/part-0.parquet") as stream:
             stream.write(data)
         return {"uri": place}
-    if door == "gs":
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", request.getfixturevalue("gcs_endpoint"))
-    place = {"folder": str(tmp_path / "pool"), "gs": f"gs://lake/{secrets.token_hex(4)}"}.get(door, f"{bucket}/pool")
-    if door in ("anonymous", "requester-pays"):
-        endpoint = request.getfixturevalue("moto_endpoint")
+    if door == "anonymous":
+        endpoint, name = request.getfixturevalue("moto_endpoint"), bucket.removeprefix("s3://")
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
-        boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=bucket.removeprefix("s3://"))
-        open_store(place).write("part-0.parquet", data)
-        if door == "anonymous":
-            name = bucket.removeprefix("s3://")
-            client = boto3.client("s3", endpoint_url=endpoint)
-            client.put_object_acl(Bucket=name, Key="pool/part-0.parquet", ACL="public-read")
-            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-                monkeypatch.delenv(name)
-        return {"uri": place, "access": door}
+        client = boto3.client("s3", endpoint_url=endpoint)
+        client.create_bucket(Bucket=name)
+        client.put_object(Bucket=name, Key="pool/part-0.parquet", Body=data, ACL="public-read")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name)
+        return {"uri": f"{bucket}/pool", "access": door}
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", request.getfixturevalue("gcs_endpoint"))
+    place = f"gs://lake/{secrets.token_hex(4)}"
     open_store(place).write("part-0.parquet", data)
     return {"uri": place}
 
