@@ -419,9 +419,10 @@ def _way_to_store(feature: str) -> str:
 def load_spec(path: str | Path) -> Spec:
     """Read a spec from a YAML file; raises SpecError with key, value and remedy."""
     if place_of("features", str(path))[1] is not None:
+        table, renamed = (f"{path}l", "; rename it so") if str(path).lower().endswith(".json") else (path, "")
         raise SpecError(
-            f"{path} is a file of predictions, and this needs a spec, a YAML file: `opacc run {path} --budget 100` "
-            "reads the predictions as they are, and writes a spec"
+            f"{path} is a file of predictions, and this needs a spec, a YAML file: `opacc run {table} --budget 100` "
+            f"reads the predictions as they are, and writes a spec{renamed}"
         )
     return parse_spec(read_yaml(path), str(path))
 

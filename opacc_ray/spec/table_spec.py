@@ -103,7 +103,8 @@ def read_predictions(
         found.pop("confidence", None)
     if "id" not in found and "uri" in found:
         found = {"id": found["uri"]} | found
-    table = read_file(uri, text_columns=[found[key] for key in ("id", "uri") if key in found])
+    used = {name for own in found.values() for name in ([own] if isinstance(own, str) else own)}
+    table = read_file(uri, [found[key] for key in ("id", "uri") if key in found], [*used])
     values = _read_columns(table, found, task, problems)
     if problems:
         raise _refusal(uri, problems, names, found)
@@ -114,7 +115,6 @@ def read_predictions(
         confidence = np.where(prediction == positive, confidence, 1 - confidence)
     if positive == 0:
         prediction, classes = 1 - prediction, classes[::-1]
-    used = {name for own in found.values() for name in ([own] if isinstance(own, str) else own)}
     unused = [name for name in names if name not in used]
     said = {name: table[name].to_pylist() for name in found.get("judges", ())}
     answers = np.zeros(len(table)) if graded else prediction

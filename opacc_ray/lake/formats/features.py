@@ -94,10 +94,10 @@ def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
         yield from kept_rows(entry, _read_text(store, entry, rules), rules, store.uri_of(entry.key))
 
 
-def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:
+def read_file(uri: str, text_columns: Sequence[str] = (), feature_columns: Sequence[str] = ()) -> Any:
     """Return the columns of a single file that hold one value per row, as an Arrow table; raises DataError.
 
-    In CSV and JSON, ``text_columns`` are read as text.
+    In CSV and JSON, ``text_columns`` are read as text. In CSV, ``feature_columns`` hold numbers or texts, never times.
     """
     place, key = split(uri)
     store = open_store(place)
@@ -105,7 +105,7 @@ def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:
     if entry is None:
         raise DataError(f"there is no file {uri}; check the path")
     if _is_text(key):
-        return _parse(_unpacked(store, entry, MAX_BYTES), uri, text_columns)
+        return _parse(_unpacked(store, entry, MAX_BYTES), uri, text_columns, feature_columns)
     with store.open_entry(entry) as file, readable(uri):
         schema = schema_of(metadata_of(store, entry, file))
     names = [field.name for field in schema if not field.type.num_fields]
@@ -119,8 +119,9 @@ def _is_text(key: str) -> bool:
 def _read_text(store: Store, entry: Entry, rules: Rules) -> Any:
     """Return all columns of a CSV or JSON file as an Arrow table; raises DataError as :func:`_parse`."""
     text_columns = [name for name in (*rules.columns.ids, rules.columns.uri) if name is not None]
+    feature_columns = [name for _, columns in rules.columns.features for name in columns]
     content = _unpacked(store, entry, min(rules.max_bytes, MAX_BYTES))
-    return _parse(content, store.uri_of(entry.key), text_columns)
+    return _parse(content, store.uri_of(entry.key), text_columns, feature_columns)
 
 
 def _unpacked(store: Store, entry: Entry, most: int) -> bytes:
@@ -139,7 +140,7 @@ def _unpacked(store: Store, entry: Entry, most: int) -> bytes:
     return content
 
 
-def _parse(content: bytes, source: str, text_columns: Sequence[str]) -> Any:
+def _parse(content: bytes, source: str, text_columns: Sequence[str], feature_columns: Sequence[str]) -> Any:
     """Return the content of a CSV or JSON file, whose URI is ``source``, as an Arrow table.
 
     Raises DataError if the file is not UTF-8, its rows differ in length, or two columns have one name.
@@ -155,14 +156,14 @@ def _parse(content: bytes, source: str, text_columns: Sequence[str]) -> Any:
     if not content.strip():
         raise DataError(f"{source} is empty; give a {kind} file with a row for each example")
     with unless_valid(f"{source} is not valid {kind}", "; correct it, or write the file again"):
-        table = (_parse_csv if is_csv else _parse_json)(content, text_columns)
+        table = _parse_csv(content, text_columns, feature_columns) if is_csv else _parse_json(content, text_columns)
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise DataError(f"{source} has two columns {twice[0]!r}; rename one")
     return table
 
 
-def _parse_csv(content: bytes, text_columns: Sequence[str]) -> Any:
+def _parse_csv(content: bytes, text_columns: Sequence[str], feature_columns: Sequence[str]) -> Any:
     import pyarrow.compute as pc
     from pyarrow import csv
 
@@ -184,12 +185,14 @@ def _parse_csv(content: bytes, text_columns: Sequence[str]) -> Any:
         )
 
     table = read(text_columns)
+    texts = [field.name for field in table.schema if field.name in feature_columns and pa.types.is_temporal(field.type)]
     whole = [field.name for field in table.schema if pa.types.is_integer(field.type)]
     if whole and LEADING_ZERO.search(content):
         written = read([*text_columns, *whole])
-        codes = [name for name in whole if pc.any(pc.match_substring_regex(written[name], "^-?0[0-9]")).as_py()]
-        text_columns = [*text_columns, *codes]
-        table = read(text_columns) if codes else table
+        texts += [name for name in whole if pc.any(pc.match_substring_regex(written[name], "^-?0[0-9]")).as_py()]
+    if texts:
+        text_columns = [*text_columns, *texts]
+        table = read(text_columns)
     for place, field in enumerate(table.schema if delimiter == ";" else ()):
         column = table.column(place)
         is_text = pa.types.is_string(field.type) and field.name not in text_columns
