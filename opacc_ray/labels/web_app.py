@@ -32,7 +32,6 @@ import json
 import logging
 import math
 import os
-import re
 import secrets
 import signal
 import socket
@@ -61,7 +60,7 @@ try:
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
-    from starlette.routing import Route
+    from starlette.routing import BaseRoute, Mount, Route, Router
     from starlette.types import Message, Receive, Scope, Send
 except ImportError:
     require("the labelling page", "starlette", "uvicorn", "markdown_it")
@@ -287,8 +286,6 @@ def _bound(host: str, port: int) -> socket.socket:
 MAX_BODY, LONGEST_PATH = 16_384, 100  # most bytes of a request, and most characters of its path after the token
 
 PAGE = Path(__file__).parent / "page"
-INBOX_FILES = {"inbox": "inbox.html", "inbox.js": "inbox.js"}
-FILES = {"": "page.html", "page.js": "page.js", "page.css": "page.css"} | INBOX_FILES
 
 NOT_SHOWN = (
     "This picture cannot be shown. Answer “can’t tell”, or ask the person who runs the page: its log has the reason."
@@ -347,9 +344,10 @@ class WebApp:
         self._desks, self._access, self._several, self._on_done = desks, access, several, on_done
         self._logged: set[str] = set()
         self._finished: set[str] = set()
-        routes = [
-            *(Route(f"/{path}", partial(_page_file, name), methods=["GET"]) for path, name in FILES.items()),
-            Route("/inbox.json", self._inbox, methods=["GET"]),
+        inbox = [_file("inbox", "inbox.html"), _file("inbox.js"), Route("/inbox.json", self._inbox, methods=["GET"])]
+        routes: list[BaseRoute] = [
+            *inbox,
+            *(_file("", "page.html"), _file("page.js"), _file("page.css")),
             Route("/setup", self._setup, methods=["GET"]),
             Route("/next", partial(self._do, lambda desk, name, asked: desk.state(name)), methods=["POST"]),
             Route("/answer", partial(self._do, lambda desk, name, asked: desk.save(name, asked)), methods=["POST"]),
@@ -358,10 +356,12 @@ class WebApp:
             Route("/release", self._release, methods=["POST"]),
             Route("/image/{number:int}", self._image, methods=["GET"]),
             Route("/image/{number:int}/whole", self._image, methods=["GET"]),
-            Route("/example/{index:int}/{place:int}", self._example, methods=["GET"]),
+            Route("/example/{index:int}/{picture:int}", self._example, methods=["GET"]),
         ]
+        if several:
+            routes = [_file("", "inbox.html"), *inbox, _file("page.css"), _below("/{place:int}", routes)]
         handlers = {ClientDisconnect: _left, OpaccError: self._refuse}
-        self._app = Starlette(routes=routes, exception_handlers=handlers)
+        self._app = Starlette(routes=[_below("/{token}", routes)], exception_handlers=handlers)
         self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -376,26 +376,18 @@ class WebApp:
                 message["headers"] = [*own, *((name, text) for name, text in HEADERS.items() if name not in named)]
             await send(message)
 
-        place = re.match(r"(\d{1,6})/", rest) if self._several else None
-        inside = rest[place.end() :] if place else rest
-        if self._several and not place:
-            inside = {"": "inbox"}.get(rest, rest)
         is_known = self._access.knows(given) and len(rest) <= LONGEST_PATH
-        if not is_known or (self._several and not place and inside not in (*INBOX_FILES, "inbox.json", "page.css")):
-            await PlainTextResponse(NO_PAGE, 404)(scope, receive, send_guarded)
-            return
-        own = {"path": f"/{inside}", "raw_path": None, "root_path": "", "token": given}
-        own["place"] = int(place[1]) if place else 0
-        await self._app({**scope, **own}, receive, send_guarded)
+        answer = self._app if is_known else PlainTextResponse(NO_PAGE, 404)
+        await answer(scope, receive, send_guarded)
 
     async def _desk(self, request: Request) -> Desk:
-        desks, place = await run_in_threadpool(self._desks), request.scope["place"]
+        desks, place = await run_in_threadpool(self._desks), request.path_params.get("place", 0)
         if place >= len(desks):
             raise HTTPException(404, NO_PAGE)
         return desks[place]
 
     def _name(self, request: Request) -> str | None:
-        return self._access.name(request.scope["token"], request)
+        return self._access.name(request.path_params["token"], request)
 
     async def _setup(self, request: Request) -> Response:
         desk = await self._desk(request)
@@ -403,7 +395,7 @@ class WebApp:
 
     async def _inbox(self, request: Request) -> Response:
         """Return all runs with their progress; to whoever runs the page the people, too."""
-        may_see_team = request.scope["token"] == self._access.token and not self._access.header
+        may_see_team = request.path_params["token"] == self._access.token and not self._access.header
 
         def found() -> dict[str, Any]:
             name, desks = self._name(request), self._desks()
@@ -466,7 +458,8 @@ class WebApp:
 
     async def _example(self, request: Request) -> Response:
         desk = await self._desk(request)
-        return await self._picture(partial(desk.example_of_class, *request.path_params.values()))
+        asked = request.path_params
+        return await self._picture(partial(desk.example_of_class, asked["index"], asked["picture"]))
 
     async def _picture(self, read: Callable[[], Picture]) -> Response:
         try:
@@ -482,8 +475,17 @@ async def _left(request: Request, error: Exception) -> Response:
     return Response(status_code=400)
 
 
-async def _page_file(name: str, request: Request) -> Response:
-    return FileResponse(PAGE / name)
+def _file(path: str, name: str | None = None) -> BaseRoute:
+    """Return the route to a file of the page."""
+
+    async def answer(request: Request) -> Response:
+        return FileResponse(PAGE / (name or path))
+
+    return Route(f"/{path}", answer, methods=["GET"])
+
+
+def _below(path: str, routes: list[BaseRoute]) -> BaseRoute:
+    return Mount(path, app=Router(routes, redirect_slashes=False))
 
 
 async def _body(request: Request) -> dict[str, Any]:
