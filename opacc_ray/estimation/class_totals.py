@@ -32,10 +32,12 @@ misprediction of true class y as ŷ moves the average by
 
     W(y, ŷ) = ∂g/∂FN_y - ∂g/∂TP_ŷ
 
-so g is estimated from the totals, and its variance is that of the total of W over mispredictions; a mean cost is the
-same with costs as W. The interval is Wilson's at the size of the simple random sample with the same variance,
-with Student's quantile. A design alone measures no variance in a class whose few labels are all right, or all wrong. So
-its interval includes Zou and Donner's of the mean of C metrics, from the interval of each (:func:`joined_ends`).
+so its variance is that of the total of W over mispredictions; a mean cost is the same with costs as W. Its value is
+that of the stated totals, plus Σ ∂g/∂FN times what the unbiased FN exceed the stated ones by: a bias of the missed
+examples of one class is small beside its noise, but adds up over many. The interval is Wilson's at the size of the
+simple random sample with the same variance, with Student's quantile. A design alone measures no variance in a class
+whose few labels are all right, or all wrong. So its interval includes Zou and Donner's of the mean of C metrics, from
+the interval of each (:func:`joined_ends`).
 
 Legend: ŷ predicted class, C classes, S slices, G groups, n labels, P examples predicted as a class.
 """
@@ -143,10 +145,11 @@ def estimate_of(
 
 def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
     """Return the mean of a metric over C classes, and W (C true, C predicted): how a misprediction moves it."""
-    points = np.array([own.point(by_median=False) for own in totals])
+    tp, fn = np.array([own.point(by_median=False) for own in totals]).T
     size = Parts(*(np.array([getattr(own, name).size for own in totals]) for name in ("failures", "missed")))
-    value, by_tp, by_fn = slopes(metric, points[:, 0], points[:, 1], size)
-    return value, misprediction_weights(by_tp, by_fn)
+    value, by_tp, by_fn = slopes(metric, tp, fn, size)
+    value += float(by_fn @ (size.outside * np.array([own.missed.value for own in totals]) - fn))
+    return min(max(float(value), 0.0), 1.0), misprediction_weights(by_tp, by_fn)
 
 
 def joined_ends(totals: Sequence[Totals], metric: Metric, value: float, level: float) -> tuple[float, float]:
