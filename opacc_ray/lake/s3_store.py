@@ -40,6 +40,7 @@ CONNECTIONS = 64  # at most, per process
 Access = Literal["anonymous", "requester-pays"]
 
 _NO_ETAG = "modified "  # first word of the tag of an object without an ETag
+LISTED = 100_000  # objects of a listing after which it is logged, which takes half a minute or so
 MULTIPART_BYTES = 64 << 20  # larger objects are uploaded in parts
 
 _CONDITIONAL: dict[str, bool] = {}
@@ -279,6 +280,7 @@ class S3Store(Store):
         """List objects, without keys that end in '/': consoles make them to show a folder."""
         entries = {}  # by key, as a server may show an object twice while it is being replaced
         newest: datetime | None = None
+        told = 0
         with self._client("list", prefix) as s3:
             pages = s3.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self.bucket, Prefix=self.prefix + prefix):
@@ -287,6 +289,9 @@ class S3Store(Store):
                         key = found["Key"].removeprefix(self.prefix)
                         entries[key] = Entry(key, found["Size"], _tag(found))
                         newest = max(newest or found["LastModified"], found["LastModified"])
+                if len(entries) // LISTED > told:
+                    told = len(entries) // LISTED
+                    log.info("listing %s: %s objects so far", self.uri, f"{len(entries):,}")
         return Listing(sorted(entries.values()), [], newest)
 
     @contextmanager

@@ -7,7 +7,11 @@ import pytest
 from complaints.corpus import VERDICTS, complaints, has_test, rows
 
 ROWS = dict(rows())
-TRIED = [name for name, row in ROWS.items() if "test" not in row]
+TRIED = [
+    pytest.param(name, marks=pytest.mark.slow if name.startswith("storage") else (), id=name)
+    for name, row in ROWS.items()
+    if "test" not in row
+]
 KEYS = {"source", "symptom", "before", "files", "commands", "faults", "outcome", "variants"}
 POINTER = {"source", "symptom", "before", "test"}
 
