@@ -134,7 +134,7 @@ def run_fleet(fleet: Fleet, progress: Report = unreported, *, work: bool = True,
 
 
 def _notice(fleet: Fleet, made: str, problems: list[Problem], rule: AlertRule | None = None) -> AlertNotice:
-    page, guarantee = fleet.folder.uri_of(SUMMARY_PAGE), rule and rule.guarantee
+    page, guarantee = fleet.folder.uri_of(SUMMARY_PAGE), rule.guarantee if rule else None
     return AlertNotice(fleet=fleet.spec.name, made=made, summary=page, problems=problems, guarantee=guarantee)
 
 
