@@ -158,9 +158,12 @@ def sign(run: Run, by: str, role: str, key_file: str) -> Signature:
             raise DataError(f"{run.uri} has no entry in its log yet; draw a round first")
         head, at = digest_of(commits[-1].to_bytes()), datetime.now(UTC).isoformat(timespec="seconds")
         signer = Signer(by=by, role=role, at=at, entries=len(commits))
+        others = unlogged_keys(run)
+        digests = dict(zip(others, map(digest_of, run.store.read_many(others)), strict=True))
+        subjects = {"log": head, "features": run.complete_features().digest, **digests}
         statement = {
             "_type": "https://in-toto.io/Statement/v1",
-            "subject": [{"name": name, "digest": {"sha256": value}} for name, value in _subjects(run, head).items()],
+            "subject": [{"name": name, "digest": {"sha256": value}} for name, value in subjects.items()],
             "predicateType": PREDICATE,
             "predicate": Predicate(**dict(signer), run=run.header.digest).model_dump(),
         }
@@ -190,13 +193,6 @@ def unlogged_keys(run: Run) -> list[str]:
     """Return the keys of the files that the log does not name, and that later entries do not change."""
     keys = (entry.key for entry in run.store.list())
     return [key for key in keys if not (_LOGGED.fullmatch(key) or _CHANGING.fullmatch(key))]
-
-
-def _subjects(run: Run, head: str) -> dict[str, str]:
-    """Return the digests of all that a signature covers, by name."""
-    others = unlogged_keys(run)
-    files = dict(zip(others, map(digest_of, run.store.read_many(others)), strict=True))
-    return {"log": head, "features": run.complete_features().digest, **files}
 
 
 # -- keys ----------------------------------------------------------------------------------------------------

@@ -216,8 +216,10 @@ def _window(run: Run) -> Window:
             unused = f"the labels of {run.name} do not count yet: {_missing(rounds[0])}"
     except OpaccError as error:
         labels, fresh, unused = None, None, f"the labels of {run.name} do not count: {error}"
-    if fresh is None:
-        return Window(run.name, run.header.created, num_fresh(run), None, labels, unused)
+    if fresh is None:  # what was new when its labels were carried over, or its pool
+        facts, index = carried_facts(run), run.read_index()
+        size = int(facts["new"]) if facts else index.num_examples if index else 0
+        return Window(run.name, run.header.created, size, None, labels, unused)
     return Window(run.name, run.header.created, int(fresh.sum()), _at(confidence, fresh), labels, unused)
 
 
@@ -269,13 +271,6 @@ def _fresh(run: Run) -> NDArray[np.bool_] | None:
         return None
     old = np.concatenate([np.unique(sources) for sources in earlier.features.sources()])
     return ~np.isin(np.concatenate(list(complete.features.sources())), old)
-
-
-def num_fresh(run: Run) -> int:
-    """Return the size of a run's window: of what was new when its labels were carried over, or of its pool."""
-    facts = carried_facts(run)
-    index = run.read_index()
-    return int(facts["new"]) if facts else index.num_examples if index else 0
 
 
 # -- slices as windows ---------------------------------------------------------------------------------------

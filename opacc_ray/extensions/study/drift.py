@@ -144,14 +144,6 @@ def drift_image(pixels: NDArray[Any], kind: str, strength: float, seed: int, nam
     return (np.rint(np.clip(found, 0, scale)) if whole else found).astype(pixels.dtype)
 
 
-def check_drift(kind: str, strength: float) -> None:
-    """Raise SpecError for an unknown kind, or a strength outside [0, 1]."""
-    if kind not in KINDS:
-        raise SpecError(f"there is no drift {kind!r}; give one of {', '.join(KINDS)}")
-    if not 0 <= strength <= 1:
-        raise SpecError(f"strength {strength:g}: give a number from 0, no drift, to 1")
-
-
 class Drifted(Document):
     """A drifted copy."""
 
@@ -176,7 +168,10 @@ def drift(source: str, out: str, kind: str, strength: float, seed: int = 0) -> D
     DataError
         A file that cannot be read, or arrays that are missing.
     """
-    check_drift(kind, strength)
+    if kind not in KINDS:
+        raise SpecError(f"there is no drift {kind!r}; give one of {', '.join(KINDS)}")
+    if not 0 <= strength <= 1:
+        raise SpecError(f"strength {strength:g}: give a number from 0, no drift, to 1")
     if source.endswith(".npz"):
         arrays = drift_arrays(read_arrays(source), kind, strength, seed, source)
         write_arrays(out, arrays)

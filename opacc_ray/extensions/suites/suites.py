@@ -157,7 +157,7 @@ def make_suite(
     suite = Suite(
         name=run.spec.name,
         run=run.uri,
-        made=_now(),
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
         labelled=len(labelled),
         pool_size=run.read_selection(run.rounds()[0]).pool_size,
         method=method,
@@ -285,10 +285,6 @@ def _contents(run: Run, examples: Sequence[SuiteExample], ranges: Ranges | None)
     named: dict[str, Any] = {f"{row:06d}": arrays[own.id] for row, own in enumerate(examples)}
     np.savez_compressed(sink, **named)
     return files | {INPUTS: sink.getvalue()}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 WEIGHTS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
