@@ -38,8 +38,8 @@ from opacc_ray.errors import DataError, SpecError, StorageError
 from opacc_ray.labels.formats import Context, few, name_of_copy, quoted
 from opacc_ray.labels.joining import is_swapped
 from opacc_ray.labels.label_log import LabelLog, read_log
-from opacc_ray.lake.decode import MAX_PIXELS, ImageError, decode_image, without_alpha
-from opacc_ray.lake.examples import Batch, Columns, Example, Plan, Rules, as_decoded, decoded, ids_of, locate
+from opacc_ray.lake.decode import MAX_PIXELS, ImageError, decode_image, is_turned, without_alpha
+from opacc_ray.lake.examples import Batch, Columns, Example, Plan, Rules, decoded, ids_of, locate
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_in_order, read_rows
 from opacc_ray.lake.store_uris import Entry, Store
 from opacc_ray.registry import require
@@ -122,15 +122,10 @@ class ExampleFiles:
     def copy(self, id: str) -> tuple[str, bytes]:
         """Return the name and the content of a copy: the image file as the model saw it, or a picture of the row."""
         name = self.name_of_copy(id)
-        if not self._are_images:
+        content = self._content(id) if self._are_images else None
+        if content is None or (is_turned(content) and not self._pool.holds_features):
             return name, self.picture(id).data
-        content = self._content(id)
-        if self._pool.holds_features:
-            return name, content
-        data = as_decoded(content, rules_of(self._pool))
-        if isinstance(data, str):
-            raise DataError(f"{quoted(id)} cannot be copied: {data}")
-        return name, data
+        return name, content
 
     def name_of_copy(self, id: str) -> str:
         """Return the file name of a copy."""

@@ -114,17 +114,6 @@ def is_turned(content: bytes) -> bool:
     return False
 
 
-def encode_like(content: bytes, pixels: NDArray[Any]) -> bytes:
-    """Return pixels as an image file of another one's format, without metadata; JPEG loses a little."""
-    Image = _pillow()
-
-    sink = io.BytesIO()
-    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-        format = "JPEG" if image.format == "MPO" else image.format  # several JPEGs in one file
-    Image.fromarray(pixels).save(sink, format, quality=95, subsampling=0, lossless=True)
-    return sink.getvalue()
-
-
 def _is_turned(image: Any) -> bool:
     """Return whether a file's metadata state an orientation that is not upright; damaged ones state nothing."""
     with suppress(Exception):

@@ -350,17 +350,6 @@ def decoded(content: bytes, rules: Rules) -> DecodedImage | str:
         return str(error)
 
 
-def as_decoded(content: bytes, rules: Rules) -> bytes | str:
-    """Return an image file that every viewer shows as the rules decode it, or why it cannot be used.
-
-    It is the file itself, unless that states an orientation, which some viewers apply and others do not.
-    """
-    if not decode.is_turned(content):
-        return content
-    found = decoded(content, rules)
-    return found if isinstance(found, str) else decode.encode_like(content, found.pixels)
-
-
 def _arrays(table: Any, names: Sequence[str]) -> Iterator[NDArray[Any] | str]:
     """Yield the numbers of each row: those of one column, or one number from each of several."""
     columns = [table[name].combine_chunks() for name in names]
