@@ -52,9 +52,6 @@ KEPT_BYTES = 256 << 20  # bytes of cached pictures of rows
 
 SMALL = 256  # most pixels of the longer side of a picture that is encoded without loss
 
-THUMBNAIL, THUMBNAIL_BYTES = 800, 90_000
-"""Most pixels a side, and most bytes, of a picture inside a task: in base64 it fits a cell of Python's CSV."""
-
 
 class Picture(NamedTuple):
     """An encoded picture for a browser."""
@@ -254,15 +251,6 @@ def render_array(array: NDArray[Any], *, longest: int | None = None, lossless: i
     is_small, sink = max(image.size) <= lossless, io.BytesIO()
     image.save(sink, "PNG") if is_small else image.save(sink, "JPEG", quality=90)
     return Picture(sink.getvalue(), "image/png" if is_small else "image/jpeg", width, height)
-
-
-def thumbnail(picture: Picture) -> Picture:
-    """Scale a picture down to at most `THUMBNAIL` pixels a side and `THUMBNAIL_BYTES` bytes."""
-    small, longest = picture, THUMBNAIL
-    while len(small.data) > THUMBNAIL_BYTES:
-        small = render(picture.data, longest=longest, max_pixels=picture.width * picture.height)
-        longest = longest * 4 // 5
-    return small._replace(width=picture.width, height=picture.height)
 
 
 def _spread(values: NDArray[Any]) -> NDArray[np.uint8]:

@@ -14,17 +14,15 @@ from stored_run import store_run
 
 from opacc_ray.audit import verbs
 from opacc_ray.errors import DataError
+from opacc_ray.extensions.labelling.labelling_tasks import THUMBNAIL, THUMBNAIL_BYTES, thumbnail
 from opacc_ray.extract.shards import FeatureShard
 from opacc_ray.labels.desk import Desk
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.shown_examples import (
-    THUMBNAIL,
-    THUMBNAIL_BYTES,
     ExampleFiles,
     Picture,
     render,
     render_array,
-    thumbnail,
 )
 from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples

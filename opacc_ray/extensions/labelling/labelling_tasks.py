@@ -16,7 +16,7 @@ from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.labels import shown_examples
 from opacc_ray.labels.formats import FORMATS, Context, Task, Way, link_to, warnings_about
 from opacc_ray.labels.label_log import read_log
-from opacc_ray.labels.shown_examples import THUMBNAIL, ExampleFiles
+from opacc_ray.labels.shown_examples import ExampleFiles, Picture, render
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.run import Run, find_changed
@@ -25,6 +25,9 @@ from opacc_ray.runs.run_documents import ChangedObjects
 log = logging.getLogger(__name__)
 
 LONGEST_LINK = timedelta(days=7)  # longest lifetime of a signed link in the S3 API
+
+THUMBNAIL, THUMBNAIL_BYTES = 800, 90_000
+"""Most pixels a side, and most bytes, of a picture inside a task: in base64 it fits a cell of Python's CSV."""
 
 
 class LabellingTasks(Document):
@@ -208,9 +211,18 @@ def _images(
     if way == "links":
         return {id: files.link(id, int(lifetime.total_seconds())) for id in ids}
     if way == "thumbnails":
-        pictures = {id: shown_examples.thumbnail(files.picture(id, THUMBNAIL)) for id in files.in_pool_order(ids)}
+        pictures = {id: thumbnail(files.picture(id, THUMBNAIL)) for id in files.in_pool_order(ids)}
         return {id: f"data:{item.kind};base64,{b64encode(item.data).decode()}" for id, item in pictures.items()}
     return {id: copies + files.name_of_copy(id) for id in ids}
+
+
+def thumbnail(picture: Picture) -> Picture:
+    """Scale a picture down to at most `THUMBNAIL` pixels a side and `THUMBNAIL_BYTES` bytes."""
+    small, longest = picture, THUMBNAIL
+    while len(small.data) > THUMBNAIL_BYTES:
+        small = render(picture.data, longest=longest, max_pixels=picture.width * picture.height)
+        longest = longest * 4 // 5
+    return small._replace(width=picture.width, height=picture.height)
 
 
 def _copy_images(files: ExampleFiles, ids: Collection[str], store: Store) -> None:
