@@ -317,16 +317,18 @@ class _Numbers(Sequence[str]):
 
 
 def _slicings(given: Mapping[str, Any], size: int) -> dict[str, Slicing]:
-    found = dict[str, Slicing]()
+    result = dict[str, Slicing]()
     for name, values in given.items():
         if isinstance(values, Slicing):
-            found[name] = values
+            result[name] = values
         else:
             values, cuts = values if isinstance(values, tuple) and len(values) == 2 else (values, None)
-            found[name] = Slicing.of(name, values, cuts)
-        if len(found[name].codes) != size:
-            raise DataError(f"slices {name!r} have {len(found[name].codes)} values, for {size} examples; give one each")
-    return found
+            result[name] = Slicing.of(name, values, cuts)
+        if len(result[name].codes) != size:
+            raise DataError(
+                f"slices {name!r} have {len(result[name].codes)} values, for {size} examples; give one each"
+            )
+    return result
 
 
 def _matrix(name: str, values: ArrayLike | None) -> NDArray[np.float32] | None:
@@ -503,14 +505,14 @@ def scores_of(name: str, values: Sequence[Any] | NDArray[Any], predicted: Sequen
     there = np.array([text is not None for text in texts])
     if not there.any():
         raise DataError(f"judge {name!r} has judged no example; fill the column for some, or leave it out")
-    found = np.full(size, np.nan)
+    result = np.full(size, np.nan)
     scores = read_said(name, [text for text in texts if text is not None], predicted or ())
     if scores is None:
         pairs = zip(texts, predicted or (), strict=True)
-        found[there] = [own == text for text, own in pairs if text is not None]
+        result[there] = [own == text for text, own in pairs if text is not None]
     else:
-        found[there] = scores
-    return found
+        result[there] = scores
+    return result
 
 
 def read_said(name: str, said: Sequence[str], classes: Iterable[str]) -> list[float] | None:

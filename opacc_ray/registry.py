@@ -50,8 +50,8 @@ class Registry(Mapping[str, Any]):
 
 def _listed(kind: str) -> Mapping[str, str]:
     """Return what the extensions of this package offer of a kind: name -> place below them."""
-    found: Mapping[str, str] = import_module(EXTENSIONS).OFFERS.get(kind, {})
-    return found
+    result: Mapping[str, str] = import_module(EXTENSIONS).OFFERS.get(kind, {})
+    return result
 
 
 def _loaded(point: EntryPoint) -> Any:

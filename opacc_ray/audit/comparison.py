@@ -342,12 +342,12 @@ def _predictions(run: Run, others: Sequence[Run], views: Sequence[View]) -> list
     if any(order != orders[0] for order in orders) or any(ids is None for _, ids in orders[0]):
         return None
     classes = run.spec.model.classes
-    found = [views[0].column("prediction")]
+    result = [views[0].column("prediction")]
     for other, view in zip(others, views[1:], strict=True):
         said, theirs = view.column("prediction"), other.spec.model.classes
         places = None if classes is None or theirs is None else np.array([classes.index(name) for name in theirs])
-        found.append(said if places is None else places[said.astype(np.int64)].astype(np.float64))
-    return found
+        result.append(said if places is None else places[said.astype(np.int64)].astype(np.float64))
+    return result
 
 
 def _learned(
@@ -369,15 +369,15 @@ def _learned(
     if not taught:
         return {"taught": 0, "fresh": False}
     num = known[0].known.pool_size - len(find_known(run, sorted(taught), "prediction"))
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "taught": len(taught.intersection(id for item in known for id in item.known.ids)),
         "fresh": drawn_after_export(run, others),
         "num_unlearned": num,
     }
-    if found["fresh"] and num and len(models) == 2 and outcomes is not None:
+    if result["fresh"] and num and len(models) == 2 and outcomes is not None:
         own = difference_without(taught, num, known, outcomes, level)
-        found["unlearned"] = StatedEstimate(**stated(own, rounds))
-    return found
+        result["unlearned"] = StatedEstimate(**stated(own, rounds))
+    return result
 
 
 def difference_without(

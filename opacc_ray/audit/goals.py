@@ -106,11 +106,11 @@ ACCURACY_OF_POOL = Target()
 def served(run: Run, target: Target) -> list[str]:
     """Return the numbers that a draw for a goal serves: its metric, and the slices that it is in."""
     metric = ACCURACY if target.metric.ratio is not None else str(target.metric)
-    found = [metric] if target.metric.name != ACCURACY or target.by is None else []
+    result = [metric] if target.metric.name != ACCURACY or target.by is None else []
     if target.by is None:
-        return found
+        return result
     named = target.by in (*_OF_CLASSES, *run.spec.pool.slice_names)
-    return found + ([target.by] if named else [name.strip() for name in target.by.split(CROSSING)])
+    return result + ([target.by] if named else [name.strip() for name in target.by.split(CROSSING)])
 
 
 def read_goal(text: str | float, by: str | None = None) -> tuple[float, Target]:
@@ -133,12 +133,12 @@ def read_target(metric: str = ACCURACY, by: str | None = None) -> Target:
     Raises SpecError for a metric that there is not, or that is not stated by these.
     """
     asked, (name, is_one, part) = parse_metric(metric), (by or "").partition("=")
-    found = Target(asked, name or None, part if is_one else None)
-    if found.by is not None and asked.is_of_pool:
+    result = Target(asked, name or None, part if is_one else None)
+    if result.by is not None and asked.is_of_pool:
         raise SpecError(f"{metric} is stated of the whole pool only; remove --by {by}")
-    if found.by in _OF_CLASSES and asked.name != ACCURACY:
-        raise SpecError(f"{found}: by {found.by} there is the accuracy; remove {metric}, or give slices")
-    return found
+    if result.by in _OF_CLASSES and asked.name != ACCURACY:
+        raise SpecError(f"{result}: by {result.by} there is the accuracy; remove {metric}, or give slices")
+    return result
 
 
 def goal_on_classes(target: Target, classes: Sequence[str] | None) -> Target:

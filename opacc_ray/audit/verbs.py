@@ -306,15 +306,15 @@ def _extract(stages: Sequence[Stage], progress: Report, made: list[int]) -> None
 
 def _located(known: Store, shards: Sequence[Shard]) -> list[Shard]:
     """Return the shards with the known features of their parts, and log how many those are."""
-    found = feature_set.locate(known, shards)
-    taken, total = sum(len(shard.carried) for shard in found), sum(len(shard.parts) for shard in found)
+    result = feature_set.locate(known, shards)
+    taken, total = sum(len(shard.carried) for shard in result), sum(len(shard.parts) for shard in result)
     log.info(
         "features of %d of %s are those of %s",
         taken,
         counted(total, "part of the pool", "parts of the pool"),
         known.uri,
     )
-    return found
+    return result
 
 
 @contextmanager

@@ -78,13 +78,13 @@ def intervals_of(estimate: documents.AccuracyEstimate) -> list[StatedInterval]:
     """Return the intervals of a result: its own, by the design alone, of a random sample, valid at any time."""
     value, own = clipped(estimate), estimate.by_design
     srs, any_time = estimate.srs, estimate.sequence
-    found = [StatedInterval("this audit", "own", value, estimate.low, estimate.high)]
+    result = [StatedInterval("this audit", "own", value, estimate.low, estimate.high)]
     if own and estimate.allows_for:
-        found.append(StatedInterval("by the sampling design alone", "srs", value, own.low, own.high))
-    found.append(StatedInterval(f"{thousands(srs.n)} random labels", "srs", value, srs.low, srs.high))
+        result.append(StatedInterval("by the sampling design alone", "srs", value, own.low, own.high))
+    result.append(StatedInterval(f"{thousands(srs.n)} random labels", "srs", value, srs.low, srs.high))
     if (any_time.low, any_time.high) != (0, 1):  # it counts no round yet
-        found.append(StatedInterval("valid at any time", "any", None, any_time.low, any_time.high))
-    return found
+        result.append(StatedInterval("valid at any time", "any", None, any_time.low, any_time.high))
+    return result
 
 
 def interval_table(estimate: documents.AccuracyEstimate) -> Table:

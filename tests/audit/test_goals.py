@@ -188,15 +188,19 @@ def test_goals_without_a_half_width_are_refused(text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", [None, "camera=south", "prediction"])
+@pytest.mark.parametrize(
+    ("metric", "by"),
+    [("accuracy", None), ("recall@defect", None), ("accuracy", "camera=south"), ("accuracy", "prediction")],
+)
 def test_before_any_label_the_budget_is_where_the_expected_interval_is_narrow(
-    by: str | None, table: Path, tmp_path: Path
+    metric: str, by: str | None, table: Path, tmp_path: Path
 ) -> None:
     run = verbs.first_round(spec_of(table, tmp_path))
-    target = goals.read_target("accuracy" if by else "recall@defect", by)
+    target = goals.read_target(metric, by)
     found, wide = label_budget(run, 0.1, target), label_budget(run, 0.2, target)
     assert wide.total_labels < found.total_labels <= found.srs_labels <= found.worthless_labels
-    assert (found.labels, found.basis, found.by, found.most_labels) == (0, "confidence", by, None)
+    assert (found.labels, found.reached, found.basis, found.by) == (0, False, "confidence", by)
+    assert (found.most_labels is None) != target.is_accuracy
     assert sum(found.sizes) == found.total_labels
     points = found.course.points
     assert next(one.labels for one in points if one.half_width <= 0.1) >= found.total_labels
@@ -218,14 +222,22 @@ def test_the_forecast_is_about_what_the_labels_state(table: Path, tmp_path: Path
 
 
 def test_after_a_round_the_budget_is_that_of_the_goal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    for target, text in ((DEFECT, ["recall@defect ±0.1"]), (BY_CAMERA, ["0.1", "--by", "camera"])):
-        found, goal = label_budget(run, 0.1, target), goals.look_for_goal(run, 0.1, target)
+    for target, half_width, text, shown in (
+        (goals.ACCURACY_OF_POOL, 0.03, ["0.03"], "±3"),
+        (DEFECT, 0.1, ["recall@defect ±0.1"], "recall of defect ±10"),
+        (BY_CAMERA, 0.1, ["0.1", "--by", "camera"], "accuracy by camera ±10"),
+    ):
+        found, goal = label_budget(run, half_width, target), goals.look_for_goal(run, half_width, target)
         assert (found.total_labels, found.srs_labels) == (goal.total_labels, goal.srs_labels)
         assert found.course.points[0].half_width == goal.looks[0].half_width
         assert main(["budget", run.uri, "--until", *text]) == 0
         out = capsys.readouterr().out
-        assert out.startswith("goal      " + ("recall of defect ±10" if target == DEFECT else "accuracy by camera ±10"))
+        assert out.startswith(f"goal      {shown} points")
+        assert f", now 60, then further rounds of {found.sizes[0]}" in out
         assert "60 labels, which estimate" in out
+        assert (found.labels, found.worthless_labels, found.most_labels, found.basis) == (60, None, None, "labels")
+        assert sum(found.sizes) == found.total_labels - 60
+        assert label_budget(run, 0.99, target).reached
 
 
 def test_a_file_of_predictions_has_a_budget_for_any_number(tmp_path: Path) -> None:

@@ -7,38 +7,13 @@ from written_run import CLASSES, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import accuracy, goals, verbs
 from opacc_ray.audit.goals import label_budget
-from opacc_ray.cli.command import terminal_text
 from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.report import answers
 from opacc_ray.runs.run import Run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-
-
-def test_before_any_label_it_is_the_models_own_word(run: Run) -> None:
-    found = label_budget(run, 0.05)
-    assert found.labels == 0
-    assert not found.reached
-    assert found.total_labels <= found.srs_labels <= found.worthless_labels <= found.most_labels <= N
-    assert sum(found.sizes) == found.total_labels
-    assert found.basis == "confidence"
-    assert label_budget(run, 0.1).total_labels < found.total_labels
-
-
-def test_after_a_round_it_is_the_labels(run: Run) -> None:
-    verbs.select(run, "neyman", 60, {})
-    assert label_budget(run, 0.05).labels == 0
-    label(run, run.read_selection(1).ids)
-    found, goal = label_budget(run, 0.05), goals.look_for_goal(run, 0.05)
-    assert (found.labels, found.worthless_labels, found.most_labels) == (60, None, None)
-    assert (found.total_labels, found.srs_labels) == (goal.total_labels, goal.srs_labels)
-    assert sum(found.sizes) == found.total_labels - 60
-    assert found.basis == "labels"
-    assert f", now 60, then further rounds of {found.sizes[0]}" in terminal_text(answers.label_budget(found))
-    assert label_budget(run, 0.9).reached
 
 
 @pytest.mark.parametrize("labelled", [False, True])
