@@ -77,6 +77,16 @@ def _installed() -> Any:  # of another type before Python 3.12
     return entry_points()
 
 
+class Lazy:
+    """A module that is imported when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
+
+
 # -- packages ------------------------------------------------------------------------------------------------------
 
 

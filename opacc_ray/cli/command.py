@@ -1,12 +1,22 @@
 """What every command has: options, exit codes, and an answer that is printed as text or JSON."""
 
+import contextlib
+import ctypes
 import functools
+import io
 import json
+import logging
+import os
+import re
 import signal
+import sys
+import tempfile
 import threading
 import traceback
+import unicodedata
 import webbrowser
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,29 +24,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from opacc_ray.audit.progress import CLEARED, LOG, Progress
 from opacc_ray.errors import OpaccError, SpecError, shortened
 from opacc_ray.runs.run_names import known_outputs, uri_of
 
 if TYPE_CHECKING:
     from opacc_ray.documents import Document
-    from opacc_ray.report.facts import Line
-import contextlib
-import ctypes
-import io
-import logging
-import os
-import re
-import sys
-import tempfile
-import unicodedata
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
-
-from opacc_ray.audit.progress import CLEARED, LOG, Progress
-
-if TYPE_CHECKING:
     from opacc_ray.report.facts import Fact, Line, Table
+
+log = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
@@ -370,8 +366,6 @@ def parse_assignments(given: Sequence[str], option: str = "--set") -> dict[str, 
 
 # -- the terminal --------------------------------------------------------------------------------------------------
 
-
-log = logging.getLogger(__name__)
 
 CLOSED_PIPE = 141
 """Exit code if the reader of the output is gone, as in `opacc … | head -1`: that of a shell for SIGPIPE."""

@@ -20,14 +20,20 @@ from opacc_ray._version import __version__
 from opacc_ray.audit import EXPORTERS
 from opacc_ray.cli import command as cli
 from opacc_ray.errors import LabelsAwaited, OpaccError, SpecError, counted
-from opacc_ray.registry import Registry
+from opacc_ray.registry import Lazy, Registry
 from opacc_ray.runs.run_names import known_outputs, remember, uri_of
 
 if TYPE_CHECKING:
+    from opacc_ray import stored_audit
+    from opacc_ray.extract import user_code
+    from opacc_ray.report import answers, facts
     from opacc_ray.runs.run_documents import Goal
     from opacc_ray.spec import ConflictRule
     from opacc_ray.spec.table_spec import TableKeys
     from opacc_ray.stored_audit import Audit
+else:
+    LATER = "stored_audit", "extract.user_code", "report.answers", "report.facts"
+    stored_audit, user_code, answers, facts = (Lazy(f"opacc_ray.{name}") for name in LATER)
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +75,6 @@ def run_spec(
     A command that was interrupted goes on where it stopped if you run it again. Nothing is done twice.
     """
     from opacc_ray.audit.status import newest_round
-    from opacc_ray.extract import user_code
-    from opacc_ray.report import answers
-    from opacc_ray.stored_audit import Audit
 
     if (spec is None) == (like is None):
         raise click.UsageError("give FILE.csv or SPEC.yaml, or --like RUN")
@@ -81,12 +84,12 @@ def run_spec(
     if like is not None and strange:
         raise click.UsageError(f"--{strange} is only for a file of predictions, and --like has the spec of {like}")
     with _exit_file(exit_file) as note, user_code.isolated():
-        other = None if like is None else Audit.open(like)
+        other = None if like is None else stored_audit.Audit.open(like)
         if other is not None:
             parameters = cli.parse_assignments(assignments)
             audit = other.like(keys.method, keys.budget, seed=seed, parameters=parameters, trial=not no_trial)
         else:
-            audit = Audit.run(spec or "", keys, trial=not no_trial)
+            audit = stored_audit.Audit.run(spec or "", keys, trial=not no_trial)
         note(audit)
         remember(audit.uri)
         drawn = newest_round(audit.record, like=None if other is None else other.record)
@@ -155,15 +158,10 @@ def audit(
     first round (default: as `opacc budget` predicts for the goal). Ctrl-C ends the labelling page; the same command
     goes on where it stopped.
     """
-    from opacc_ray.extract import user_code
-    from opacc_ray.report import answers
-    from opacc_ray.report.facts import facts
-    from opacc_ray.stored_audit import Audit, first_budget
-
     if until is not None and keys.budget is None:
-        keys = keys._replace(budget=first_budget(spec, until, by, keys))
+        keys = keys._replace(budget=stored_audit.first_budget(spec, until, by, keys))
     with user_code.isolated():
-        own = Audit.run(spec, keys)
+        own = stored_audit.Audit.run(spec, keys)
     remember(own.uri)
     browser = not no_browser and sys.stdout.isatty()
 
@@ -174,7 +172,7 @@ def audit(
     written = own.report()
     if browser:
         cli.open_page(written.files[0])
-    places = facts(("run", own.uri), ("report", written.files[0]))
+    places = facts.facts(("run", own.uri), ("report", written.files[0]))
     lines = [*answers.concluded(written), *places, *answers.step_of_report(written)]
     missing, waits = own.num_missing(), None
     if missing:
@@ -196,8 +194,6 @@ def audit(
 def check(spec: str, keys: "TableKeys", plan: bool, actors: int | None) -> cli.Answer:
     """Check the spec, and try the model on some examples; with --plan, predict what a run will take."""
     from opacc_ray.audit import checks
-    from opacc_ray.extract import user_code
-    from opacc_ray.report import answers
     from opacc_ray.spec.table_spec import load_spec_or_table
 
     if actors is not None and not plan:
@@ -217,8 +213,6 @@ def check(spec: str, keys: "TableKeys", plan: bool, actors: int | None) -> cli.A
 @click.option("--log", "show_log", is_flag=True, help="List what happened instead: rounds, labels, goals, estimates.")
 def status(audit: "Audit", show_log: bool) -> cli.Answer:
     """Show the rounds of a run, its estimate, and what it waits for."""
-    from opacc_ray.report import answers
-
     if show_log:
         entries = audit.log()
         return cli.Answer(entries, answers.run_log(entries))
@@ -247,8 +241,6 @@ def next_round(
     by: str | None,
 ) -> cli.Answer:
     """Choose what to label next, using all labels so far."""
-    from opacc_ray.report import answers
-
     parameters = cli.parse_assignments(assignments)
     drawn = audit.next(budget, until=until, by=by, method=method, parameters=parameters, close=close)
     return cli.Answer(drawn, answers.drawn(drawn))
@@ -279,7 +271,6 @@ def label(
     Of an OUTPUT, all runs that wait for labels are served, with an inbox and the team.
     """
     from opacc_ray.labels.web_app import holds_runs, serve
-    from opacc_ray.report import answers
     from opacc_ray.runs.run import Run
 
     is_output = holds_runs(uri)
@@ -338,18 +329,15 @@ def import_file(
     Files may come in any order, and may hold any part of the labels. Of another run on the same pool, the answers to
     the examples that RUN has selected are taken.
     """
-    from opacc_ray.report import answers
-    from opacc_ray.report.facts import facts
-    from opacc_ray.stored_audit import Audit
-
     if file is None:
         if conflict is None:
             raise click.UsageError("give FILE or RUN, or --conflict RULE to set the rule for labels that differ")
-        return cli.Answer(Audit.open(uri).set_rule(conflict), facts(("rule", f"{conflict}, where labels differ")))
-    source, audit = uri_of(file), Audit.open(uri)
+        rule = facts.facts(("rule", f"{conflict}, where labels differ"))
+        return cli.Answer(stored_audit.Audit.open(uri).set_rule(conflict), rule)
+    source, audit = uri_of(file), stored_audit.Audit.open(uri)
     is_run = source != file or "://" in file or os.path.isdir(file)
     imported = audit.add_labels(
-        Audit.open(source) if is_run else file,
+        stored_audit.Audit.open(source) if is_run else file,
         annotator=annotator,
         conflict=conflict,
         numbers_are_classes=numbers_are_classes or None,
@@ -363,8 +351,6 @@ def import_file(
 @click.option("--id", "example", metavar="ID", help="Show one example only.")
 def list_labels(audit: "Audit", example: str | None) -> cli.Answer:
     """List all answers: who, when, and which ones count."""
-    from opacc_ray.report import answers
-
     listed = audit.answers(example)
     return cli.Answer(listed, answers.label_list(listed))
 
@@ -376,8 +362,6 @@ def list_labels(audit: "Audit", example: str | None) -> cli.Answer:
 @click.option("--annotator", metavar="NAME", required=True, help="Annotator of the correction.")
 def correct(audit: "Audit", example: str, label: str, annotator: str) -> cli.Answer:
     """Override an example's label (`?` = can't tell). Earlier answers stay in the log but are ignored."""
-    from opacc_ray.report import answers
-
     listed = audit.correct(example, label, annotator=annotator)
     later = answers.carried_to(audit.record, example, "correct", example, label, "--annotator", annotator)
     return cli.Answer(listed, [*answers.label_list(listed), *later])
@@ -388,8 +372,6 @@ def correct(audit: "Audit", example: str, label: str, annotator: str) -> cli.Ans
 @click.argument("what", metavar="ID|FILE")
 def withdraw(audit: "Audit", what: str) -> cli.Answer:
     """Withdraw the labels of a file or an example (kept in the log)."""
-    from opacc_ray.report import answers
-
     gone = audit.withdraw(what)
     later = [] if gone.id is None else answers.carried_to(audit.record, gone.id, "withdraw", gone.id)
     return cli.Answer(gone, [*answers.withdrawn(gone), *later])
@@ -401,11 +383,9 @@ def withdraw(audit: "Audit", what: str) -> cli.Answer:
 @click.option("--to", "tool", type=click.Choice(list(EXPORTERS)), required=True, help="What to write them for.")
 def export(audit: "Audit", target: str, tool: str) -> cli.Answer:
     """Write labelled examples: failures or all of them to train on, a case for a study, or for FiftyOne."""
-    from opacc_ray.report.facts import facts
-
     written = audit.export(target, tool)
     wrote = f"{written.examples} labelled examples for {tool} to {written.to}"
-    return cli.Answer(written, facts(("wrote", wrote), *(("note", text) for text in written.notes)))
+    return cli.Answer(written, facts.facts(("wrote", wrote), *(("note", text) for text in written.notes)))
 
 
 labels = cli.Group(
@@ -447,8 +427,6 @@ def estimate(
     level: float,
 ) -> cli.Answer:
     """Report the accuracy with a confidence interval, and the metrics of the spec."""
-    from opacc_ray.report import answers
-
     stated = audit.estimate(
         level=level,
         partial=partial,
@@ -474,8 +452,6 @@ def compare(audit: "Audit", others: tuple[str, ...], metric: str, partial: bool,
     OTHER is a run of another model on the same pool, or a CSV of its predictions with the same ids; it needs no labels.
     All differences hold together, and each model has a probability that it is the best.
     """
-    from opacc_ray.report import answers
-
     compared = audit.compare(*others, metric=metric, partial=partial, level=level)
     return cli.Answer(compared, answers.comparison(compared))
 
@@ -489,16 +465,14 @@ def compare(audit: "Audit", others: tuple[str, ...], metric: str, partial: bool,
 def budget(uri: str, until: str, by: str | None, level: float, columns: str | None) -> cli.Answer:
     """Predict how many labels an interval of ±W needs."""
     from opacc_ray.audit.goals import label_budget_of_table, read_goal
-    from opacc_ray.report import answers
     from opacc_ray.spec.table_spec import is_table
-    from opacc_ray.stored_audit import Audit
 
     if is_table(uri):
         needed = label_budget_of_table(uri, *read_goal(until, by), level=level, columns=columns)
     else:
         if columns is not None:
             raise click.UsageError("--columns is for a CSV file; a run has those of pool.columns; remove it")
-        needed = Audit.open(uri).budget(until, by=by, level=level)
+        needed = stored_audit.Audit.open(uri).budget(until, by=by, level=level)
     step = answers.step_to_goal(needed, is_table(uri), columns)
     return cli.Answer(needed, [*answers.label_budget(needed), *step])
 
@@ -510,7 +484,6 @@ def budget(uri: str, until: str, by: str | None, level: float, columns: str | No
 @click.option("--goal", metavar='"[METRIC ]SHARE"', help="Least accuracy, or metric: 0.9 or 'recall@defect 0.9'.")
 def report(audit: "Audit", out: str | None, level: float, goal: str | None) -> cli.Answer:
     """Write the result as a page (HTML), JSON and Markdown."""
-    from opacc_ray.report import answers
     from opacc_ray.spec.spec_sections import Least
 
     least = None if goal is None else Least.parse(goal)
