@@ -11,7 +11,6 @@ Columns come from NumPy arrays or texts, and become arrays, without Arrow's own 
 ``to_numpy``): these import pandas where it is installed, which takes a third of a second in every process.
 """
 
-import importlib
 import io
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -23,21 +22,11 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.lake.store import Entry, ObjectFile, Range, Store
+from opacc_ray.registry import Lazy
 
-
-class _Lazy:
-    """A module that is imported when it is first used, since most commands read no table."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self._name), name)
-
-
-pa: Any = _Lazy("pyarrow")
-pc: Any = _Lazy("pyarrow.compute")
-pq: Any = _Lazy("pyarrow.parquet")
+pa: Any = Lazy("pyarrow")  # most commands read no table
+pc: Any = Lazy("pyarrow.compute")
+pq: Any = Lazy("pyarrow.parquet")
 
 TAIL = 64 << 10  # bytes read at the end of a file with a footer of unknown size: most footers are smaller
 WHOLE = 64 << 10  # bytes of the largest file that is read whole: a second request would take longer
