@@ -294,7 +294,7 @@ def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.i
     """
     if kept >= (num := len(ready.size)):
         return np.arange(num), np.ones(num)
-    order = np.argsort(ready.line(), kind="stable").astype(np.min_scalar_type(num))
+    order = _order_along(ready.line())
     before = inclusion_probabilities(ready.probability, kept)
     sure = np.flatnonzero(before >= SURE)
     if len(sure):
@@ -303,6 +303,18 @@ def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.i
     del before  # as long as the pool, and so is what the draw takes
     drawn = draw_along(rng, along, kept - len(sure))
     return np.concatenate([sure, order[drawn]]), np.concatenate([of_sure, along[drawn]])
+
+
+def _order_along(line: Array) -> NDArray[np.unsignedinteger]:
+    """Return the places (N,) by ``line`` (N,) >= 0, to as many digits as fit next to a place in a whole number."""
+    places = max((len(line) - 1).bit_length(), 1)
+    packed = np.empty(len(line), np.int64)
+    np.multiply(line, 2.0 ** (62 - places) / max(float(line.max()), 1.0), out=packed, casting="unsafe")
+    packed <<= places
+    packed |= np.arange(len(line), dtype=np.uint32 if places < 32 else np.int64)
+    packed.sort()
+    packed &= (1 << places) - 1
+    return packed.astype(np.min_scalar_type(len(line)))
 
 
 def plan(view: View, task: Task) -> Plan:

@@ -383,11 +383,8 @@ def spread_ranks(values: Array) -> Array:
 
 def _ends_of(values: Array) -> NDArray[np.unsignedinteger]:
     """Return twice the middle rank of each value, (N,): how many are lower, plus how many are lower or the same."""
-    order, kind = np.argsort(values), np.min_scalar_type(2 * len(values))
-    is_first = np.ones(len(values), dtype=bool)  # of each run of equal values
-    ordered = values[order]
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    del ordered
+    kind = np.min_scalar_type(2 * len(values))
+    order, is_first = _runs(values)
     first = np.flatnonzero(is_first).astype(kind)
     num = np.diff(first, append=np.array([len(values)], kind))
     first *= 2
@@ -395,6 +392,30 @@ def _ends_of(values: Array) -> NDArray[np.unsignedinteger]:
     ends = np.empty(len(values), kind)
     ends[order] = np.repeat(first, num)
     return ends
+
+
+def _runs(values: Array) -> tuple[NDArray[np.integer], NDArray[np.bool_]]:
+    """Return an order of ``values`` (N,), and whether each in it is the first of a run of equal ones.
+
+    Single-precision numbers are sorted in one pass, with their places in the lower half of a whole number.
+    """
+    is_first = np.ones(len(values), dtype=bool)
+    single = values.astype(np.float32)
+    if len(values) >= 1 << 32 or not (single == values).all():
+        order = np.argsort(values)
+        ordered = values[order]
+    else:
+        single += 0.0  # no negative zero
+        bits = single.view(np.int32)
+        bits ^= (bits >> 31) & 0x7FFFFFFF  # in the order of the numbers
+        packed = bits.astype(np.int64)
+        del single, bits
+        packed <<= 32
+        packed |= np.arange(len(values), dtype=np.uint32)
+        packed.sort()
+        order, ordered = packed.astype(np.uint32), packed >> 32
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return order, is_first
 
 
 # -- principal directions of the hidden layer -------------------------------------------------------------------
