@@ -99,11 +99,10 @@ class TestEveryMethod:
         for bounds in ([0, 1, 200, N], [0, 150, 151, 390, N]):
             assert opacc.select(_cut(pool, bounds), method, 50, seed=2).to_dict() == whole.to_dict()
 
-    @pytest.mark.parametrize("suffix", ["json", "parquet"])
-    def test_saves_and_loads_without_loss(self, method: str, suffix: str, pool: Pool, tmp_path) -> None:
+    def test_saves_and_loads_without_loss(self, method: str, pool: Pool, tmp_path) -> None:
         chosen = opacc.select(pool, method, 40, seed=3)
-        chosen.save(tmp_path / f"selection.{suffix}")
-        loaded = opacc.Selection.load(tmp_path / f"selection.{suffix}")
+        chosen.save(tmp_path / "selection.json")
+        loaded = opacc.Selection.load(tmp_path / "selection.json")
         assert loaded.to_dict() == chosen.to_dict()
         again = loaded.design.columns()
         assert all(again[name].dtype == values.dtype for name, values in chosen.design.columns().items())

@@ -65,8 +65,8 @@ def test_the_same_numbers_in_another_type_and_cut_are_the_same_pool(tmp_path: Pa
     contents = [content_of(view) for view in (view_of(single), view_of(double), View(LocalParts(parts)))]
     assert contents[0] == contents[1] == contents[2]
     chosen = opacc.select(single, "srs", 30)
-    chosen.save(tmp_path / "one.parquet")
-    again = opacc.Selection.load(tmp_path / "one.parquet")
+    chosen.save(tmp_path / "one.json")
+    again = opacc.Selection.load(tmp_path / "one.json")
     assert again.contents == chosen.contents
     with pytest.raises(DataError, match=MESSAGE):
         estimate_outcomes(again, OUTCOME[again.index], pool=opacc.Pool(confidence=single.confidence[::-1]))  # type: ignore[index]
