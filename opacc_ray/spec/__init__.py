@@ -5,7 +5,7 @@ valid key.
 """
 
 from opacc_ray.spec.audit_spec import SURPRISE, Spec, load_spec, parse_spec
-from opacc_ray.spec.pool_spec import ColumnsSpec, PoolSpec, ReferenceSpec, open_pool, plan_pool, rules_of
+from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec, open_pool, plan_pool, rules_of
 from opacc_ray.spec.spec_sections import (
     PLACEMENT,
     ConflictRule,
@@ -22,7 +22,6 @@ from opacc_ray.spec.validation import parse_yaml, read_yaml, validated
 __all__ = [
     "PLACEMENT",
     "SURPRISE",
-    "ColumnsSpec",
     "ConflictRule",
     "CoverageSpec",
     "ExtractSpec",

@@ -13,24 +13,8 @@ from opacc_ray.errors import SpecError
 from opacc_ray.lake.formats import FEATURE_COLUMNS, has_rows, place_of
 from opacc_ray.metrics.metric import ACCURACY, ERRORS
 from opacc_ray.samplers import find_method
+from opacc_ray.spec import spec_sections as sections
 from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec, as_list, time_text
-from opacc_ray.spec.spec_sections import (
-    PLACEMENT,
-    WAYS,
-    ExtractSpec,
-    Goal,
-    LabelsSpec,
-    Least,
-    ManifestSpec,
-    ModelSpec,
-    SampleSpec,
-    ScoreSpec,
-    check_metrics,
-    check_served,
-    in_places,
-    metric_texts,
-    served_texts,
-)
 from opacc_ray.spec.validation import FunctionName, read_yaml, validated
 
 SURPRISE = ("dsa", "lsa")
@@ -63,7 +47,7 @@ _ONLY_FOR = {
 }
 """Tasks that support a key. Where people judge an answer, or count, there is no other prediction and no other label."""
 
-_OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
+_OF_A_RUN_MODEL = (*sections.WAYS, "arguments", "weights", "sha256", "hidden_layer")
 """Keys of a model that are not supported for stored features."""
 
 
@@ -102,7 +86,7 @@ class Spec(Section):
         description="date or time of the data, such as 2026-01-31, for results over time; default: when the table's "
         "version, or the newest file of the pool, was written",
     )
-    model: ModelSpec = Field(default=ModelSpec(), description="the model under audit")
+    model: sections.ModelSpec = Field(default=sections.ModelSpec(), description="the model under audit")
     transform: FunctionName | None = Field(
         default=None, description="module:function from a decoded example to the model's input"
     )
@@ -116,19 +100,21 @@ class Spec(Section):
         description="neyman: earlier audits to learn from: URIs of runs, or auto: runs under the output with the same "
         "weights and source files",
     )
-    extract: ExtractSpec = Field(default=ExtractSpec(), description="features to compute, and how")
-    sample: SampleSpec = Field(
-        default=SampleSpec(), description="sampling method, budget, and the method's own parameters"
+    extract: sections.ExtractSpec = Field(default=sections.ExtractSpec(), description="features to compute, and how")
+    sample: sections.SampleSpec = Field(
+        default=sections.SampleSpec(), description="sampling method, budget, and the method's own parameters"
     )
-    manifest: ManifestSpec = Field(default=ManifestSpec(), description="files and links for annotators")
-    labels: LabelsSpec = Field(default=LabelsSpec(), description="rules for returned labels")
-    score: ScoreSpec = Field(default=ScoreSpec(), description="regression: score of an error")
-    metrics: Annotated[list[str], BeforeValidator(metric_texts)] = Field(
+    manifest: sections.ManifestSpec = Field(
+        default=sections.ManifestSpec(), description="files and links for annotators"
+    )
+    labels: sections.LabelsSpec = Field(default=sections.LabelsSpec(), description="rules for returned labels")
+    score: sections.ScoreSpec = Field(default=sections.ScoreSpec(), description="regression: score of an error")
+    metrics: Annotated[list[str], BeforeValidator(sections.metric_texts)] = Field(
         default=[],
         description="numbers to state in addition to the accuracy, such as macro_f1 or {recall: stop_sign}; the first "
         "one steers the draw of neyman, unless sample.serve names others",
     )
-    goal: Goal | None = Field(
+    goal: sections.Goal | None = Field(
         default=None,
         description="least accuracy, or mean score, that the model must have, such as 85 %, or the least value of "
         "another metric, such as {recall@defect: 90 %}; the report states whether it is met",
@@ -154,14 +140,14 @@ class Spec(Section):
         self._check_task()
         self._check_features()
         self._check_shown()
-        check_metrics(self.numbers, self.model)
-        check_served(self.served, self.model, self.pool.slice_names)
+        sections.check_metrics(self.numbers, self.model)
+        sections.check_served(self.served, self.model, self.pool.slice_names)
         return self
 
     @property
-    def least(self) -> Least | None:
+    def least(self) -> sections.Least | None:
         """The goal, and the number that it is about."""
-        return None if self.goal is None else Least.of(self.goal)
+        return None if self.goal is None else sections.Least.of(self.goal)
 
     @property
     def numbers(self) -> list[str]:
@@ -187,11 +173,11 @@ class Spec(Section):
         if method != "neyman":
             return dict(parameters)
         try:
-            serve = served_texts(parameters["serve"]) if "serve" in parameters else self.served
+            serve = sections.served_texts(parameters["serve"]) if "serve" in parameters else self.served
         except ValueError as error:
             raise SpecError(f"serve: {error}") from None
-        check_served(serve, self.model, self.pool.slice_names)
-        return dict(parameters) | ({"serve": in_places(serve, self.model)} if serve else {})
+        sections.check_served(serve, self.model, self.pool.slice_names)
+        return dict(parameters) | ({"serve": sections.in_places(serve, self.model)} if serve else {})
 
     def like(self, method: str | None, budget: int | None, seed: int | None, parameters: Mapping[str, Any]) -> "Spec":
         """Return the spec with another sample section: None leaves a key as it is, another method has its defaults.
@@ -201,7 +187,7 @@ class Spec(Section):
         """
         kept = self.sample.model_dump() if method in (None, self.sample.method) else {"budget": self.sample.budget}
         given = {"method": method or self.sample.method} | ({} if budget is None else {"budget": budget})
-        sample = validated(SampleSpec, kept | given | dict(parameters), "sample")
+        sample = validated(sections.SampleSpec, kept | given | dict(parameters), "sample")
         content = self.model_dump(mode="json") | {"sample": sample.model_dump()}
         content |= {} if seed is None else {"seed": seed}
         if self.history == "auto" or not sample.settings.learns_from_history:
@@ -249,7 +235,7 @@ class Spec(Section):
                     f"{key} is not supported for a pool of stored features, for which no model runs; remove it"
                 )
             return
-        way = next((key for key in WAYS if getattr(self.model, key)), None)
+        way = next((key for key in sections.WAYS if getattr(self.model, key)), None)
         if way is None:
             remedy = "add it, or audit stored predictions with pool.format: features"
             raise SpecError(f"key 'model.factory' is missing; {remedy}")
@@ -398,7 +384,7 @@ class Spec(Section):
         Left out are placement and speed, keys that no feature uses, slices that the draw does not serve, and how labels
         are read and scored.
         """
-        left_out = {"extract": set(PLACEMENT), "model": {"name"}}
+        left_out = {"extract": set(sections.PLACEMENT), "model": {"name"}}
         others = ("output", "labels", "score", "population", "data_as_of", "metrics", "goal")
         content = self.model_dump(exclude=left_out | dict.fromkeys(others, True))
         del content["manifest"]["show"]

@@ -26,16 +26,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, meant, shown
 from opacc_ray.estimation.adjustments import MORE, SampleOf
+from opacc_ray.lake import formats
 from opacc_ray.lake.examples import Columns, Plan, Rules
-from opacc_ray.lake.formats import (
-    FEATURE_COLUMNS,
-    FORMATS,
-    TABLE_KEYS,
-    FormatName,
-    find_format,
-    has_rows,
-    place_of,
-)
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.s3_store import Access
 from opacc_ray.lake.store_uris import CATALOG, Store, open_store, open_table
@@ -210,7 +202,7 @@ class ColumnsSpec(Section):
     @property
     def features(self) -> dict[str, tuple[str, ...]]:
         """Return the columns of each feature."""
-        given = {name: _several(getattr(self, name)) for name in FEATURE_COLUMNS}
+        given = {name: _several(getattr(self, name)) for name in formats.FEATURE_COLUMNS}
         return {name: columns for name, columns in given.items() if columns}
 
 
@@ -238,7 +230,7 @@ class PoolSpec(Section):
         description="s3://, gs:// or abfss:// and a prefix, or a folder that all workers can read; not needed with "
         "catalog and table"
     )
-    format: FormatName = Field(
+    format: formats.FormatName = Field(
         description="format of the files: see lakes.md; features: stored predictions, in Parquet, CSV or JSON lines"
     )
     alpha: Literal["refuse", "drop", "white", "black", "keep"] = Field(
@@ -343,7 +335,7 @@ class PoolSpec(Section):
 
     @model_validator(mode="after")
     def _fits_its_format(self) -> "PoolSpec":
-        traits = find_format(self.format).TRAITS
+        traits = formats.find_format(self.format).TRAITS
         given = [name for name in ColumnsSpec.model_fields if getattr(self.columns, name) is not None]
         unknown = next((name for name in given if name not in traits.columns), None)
         if unknown is not None:
@@ -352,14 +344,14 @@ class PoolSpec(Section):
             raise ValueError(
                 f"columns.{unknown} is not supported for format {self.format}, which has the columns {known}; {remedy}"
             )
-        for key in TABLE_KEYS:
+        for key in formats.TABLE_KEYS:
             if getattr(self, key) is not None and key not in traits.keys:
-                others = ", ".join(name for name in FORMATS if key in find_format(name).TRAITS.keys)
+                others = ", ".join(name for name in formats.FORMATS if key in formats.find_format(name).TRAITS.keys)
                 raise ValueError(f"{key} is only supported for {others}, and format is {self.format}; remove it")
-        if self.filter is not None and not has_rows(self.format):
-            supported = ", ".join(filter(has_rows, FORMATS))
+        if self.filter is not None and not formats.has_rows(self.format):
+            supported = ", ".join(filter(formats.has_rows, formats.FORMATS))
             raise ValueError(f"filter is only supported for {supported}, and format is {self.format}; remove it")
-        if self.slice_columns and not has_rows(self.format):
+        if self.slice_columns and not formats.has_rows(self.format):
             raise ValueError(
                 f"slices or sample_of names the column {self.slice_columns[0]!r}, and format {self.format} has no "
                 "columns; give folder or {folder: LEVELS}, or remove it"
@@ -391,7 +383,7 @@ class PoolSpec(Section):
 
     def _dump(self, left_out: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of keys; those of some formats only if they are given."""
-        absent = {key: True for key in TABLE_KEYS if getattr(self, key) is None}
+        absent = {key: True for key in formats.TABLE_KEYS if getattr(self, key) is None}
         return self.model_dump(exclude={**left_out, **absent})
 
 
@@ -421,7 +413,7 @@ def open_pool(source: PoolSpec) -> Store:
     """Return the store of a pool, or that of the folder whose file the pool's URI names."""
     if table := _table_of(source):
         return open_table(source.format, *table, None if source.uri.startswith(CATALOG) else source.uri)
-    place = place_of(source.format, source.uri, source.access).folder
+    place = formats.place_of(source.format, source.uri, source.access).folder
     return open_store(place, follow_links=source.follow_links, access=source.access)
 
 
@@ -430,7 +422,7 @@ def rules_of(source: PoolSpec) -> Rules:
     columns, arrays = source.columns, _several(source.columns.array)
     ids = columns.id if isinstance(columns.id, str | None) else tuple(columns.id)
     named = Columns(ids, columns.uri, columns.image, arrays, tuple(columns.features.items()))
-    place = place_of(source.format, source.uri, source.access)
+    place = formats.place_of(source.format, source.uri, source.access)
     return Rules(
         source.alpha,
         columns=named,
