@@ -86,6 +86,11 @@ def test_sample_of_failures_is_no_mistake_and_few_labels_say_nothing() -> None:
     assert about_classes(1 - truth[28:32], truth[28:32], np.ones(4), ["a", "b"]) == []
     [text] = about_classes(1 - truth, truth, np.ones(60), ["a", "b"])
     assert text.startswith("labels and predictions agree on 100 % instead of 0 % if 'a' and 'b' change places")
+    codes = np.arange(60) % 4
+    assert about_classes(codes, (codes + 1) % 4, np.ones(60), list("0123")) == [
+        "labels and predictions agree on 100 % instead of 0 % if labels are shifted by one class ('1' for '0'): are "
+        "they numbered from 1?"
+    ]
 
 
 class TestValues:
@@ -96,6 +101,8 @@ class TestValues:
         predicted, outcome = self.rng.permutation(self.truth), np.full(60, 0.4)
         [text] = about_values(predicted, self.truth, np.ones(60), outcome)
         assert text.startswith("the model is no better than chance: labels and predictions have a rank correlation of")
+        [text] = about_values(self.truth + 5000, self.truth, np.ones(60), np.zeros(60))  # in another unit
+        assert text.startswith("60 of 60 labels lie so far from the prediction that they score 0")
 
     @pytest.mark.slow
     def test_useful_models_are_not_doubted(self) -> None:
