@@ -19,7 +19,6 @@ from opacc_ray.labels.desk import LabelSession
 from opacc_ray.report import answers
 from opacc_ray.report.report_documents import RunReport
 from opacc_ray.runs.run import Run
-from opacc_ray.stored_audit import NeededLabel
 
 N = 400
 RNG = np.random.default_rng(5)
@@ -53,25 +52,6 @@ def spec_of(table: Path) -> dict[str, Any]:
     }
 
 
-def test_it_draws_and_asks_until_the_goal_is_reached(tmp_path: Path) -> None:
-    run, asked = write_run(tmp_path), list[int]()
-    verbs.select(run, "srs", 30, {})
-
-    def people(needed: list[NeededLabel]) -> None:
-        asked.append(len(needed))
-        label(run, [item.id for item in needed])
-
-    goal = Audit(run).label(people, until=0.06)
-    assert goal is not None
-    assert goal.reached
-    assert asked[0] == 30
-    assert len(asked) == len(run.rounds()) > 1
-    assert sum(asked) == goal.looks[-1].labels
-    assert (goal.high - goal.low) / 2 <= 0.06
-    assert Audit(run).label(people, until=0.06) == goal  # nothing is asked again
-    assert len(asked) == len(run.rounds())
-
-
 def test_whoever_stops_labelling_goes_on_later(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     ids, audit = verbs.select(run, "srs", 30, {}).ids, Audit(run)
@@ -90,9 +70,13 @@ def test_from_python_it_is_three_calls(table: Path) -> None:
         return {item.id: truth(item.id) for item in needed}
 
     audit = Audit.run(spec_of(table))
-    audit.label(people, until=0.05)
+    goal = audit.label(people, until=0.05)
     audit.report()
     assert len(asked) == len(audit.selections()) > 1
+    assert goal is not None
+    assert goal.reached
+    assert (asked[0], sum(asked)) == (30, goal.looks[-1].labels)
+    assert (goal.high - goal.low) / 2 <= 0.05
     stated = audit.estimate()
     assert stated.goal == 0.05
     assert stated.low <= RIGHT.mean() <= stated.high
@@ -100,7 +84,7 @@ def test_from_python_it_is_three_calls(table: Path) -> None:
     assert report.verdict is not None
     assert report.verdict.met
     again = Audit.run(spec_of(table))
-    again.label(people, until=0.05)
+    assert again.label(people, until=0.05) == goal
     assert again.uri == audit.uri
     assert len(asked) == len(audit.selections())  # nobody is asked again
 
@@ -190,6 +174,8 @@ def test_status_ends_with_the_command_to_type(tmp_path: Path, capsys: pytest.Cap
     assert last_line() == "next: opacc run SPEC.yaml"
     ids = verbs.select(run, "srs", 30, {}).ids
     assert last_line() == f"next: opacc label {run.uri}"
+    label(run, ids[:1])
+    assert last_line() == f"next: opacc label {run.uri}"  # the page stays
     label(run, ids)
     assert last_line() == f"next: opacc estimate {run.uri}"
     assert main(["estimate", run.uri]) == 0
@@ -230,13 +216,6 @@ def test_a_run_with_an_open_goal_ends_with_the_command_for_the_next_round(
     labelled = LabelSession(run=run, saved=1, done=2, total=2, different=0)  # as `opacc label` ends
     assert terminal_text(answers.session(labelled, Run.open(run))).splitlines()[-1] == goal
     assert status(Run.open(run)).step == ["next", "--until", "±0.03"]
-
-
-def test_status_keeps_the_page_after_the_first_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(tmp_path)
-    label(run, verbs.select(run, "srs", 30, {}).ids[:1])
-    assert main(["status", run.uri]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"next: opacc label {run.uri}"
 
 
 @pytest.mark.parametrize(("ending", "has"), [(".png", True), (".txt", False)])
