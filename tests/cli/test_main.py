@@ -6,10 +6,12 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from extracting_here import extracting_here
 from golden_run import copy_golden_run
 from small_pictures import picture
 
@@ -22,7 +24,13 @@ from opacc_ray.spec.spec_sections import Least
 from opacc_ray.spec.validation import read_share
 
 
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.fixture
+def in_this_process() -> Iterator[None]:
+    with extracting_here():
+        yield
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_audit_from_the_terminal(spec, told, tmp_path: Path) -> None:
     path, answers = tmp_path / "spec.yaml", tmp_path / "labels.csv"
     path.write_text(json.dumps(spec(sample={"method": "srs", "budget": 30})))
