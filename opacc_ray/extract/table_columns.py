@@ -2,7 +2,7 @@
 
 In a pool of features no model runs, so there is no actor and no torch: the driver reads shards on some threads.
 Predictions and confidence follow from ``output`` by ``model.output``, unless a column has them. Predictions are class
-numbers, or names in ``model.classes``; for a regression they are values.
+numbers, or names in ``model.classes``, which may be numbers as well; for a regression they are values.
 
 Columns of slices and of clusters are stored next to the features of the examples, in their order:
 
@@ -352,16 +352,29 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
         return np.array([_set_code(value, name, model) for value in column.to_pylist()], dtype=np.float64)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         found = column.to_pylist()
-        codes = {text: number for number, text in enumerate(model.classes or ())}
-        unknown = next((text for text in found if text not in codes), None)
-        if unknown is not None:
-            there = f"has {', '.join(map(shown, codes))}" if codes else "is missing"
-            raise DataError(
-                f"the prediction ({name!r}) holds {shown(unknown)}, and model.classes {there}; name all classes"
-            )
-        return np.array([codes[text] for text in found], dtype=np.int64)
-    values = _numbers(column, name)
-    return values.astype(np.float64) if model.task == "regression" else class_numbers(values, name)
+    else:
+        values = _numbers(column, name)
+        if model.task == "regression":
+            return values.astype(np.float64)
+        numbers = class_numbers(values, name)
+        if not _are_other_numbers(model.classes or ()):
+            return numbers
+        found = [str(number) for number in numbers.tolist()]
+    codes = {text: number for number, text in enumerate(model.classes or ())}
+    unknown = next((text for text in found if text not in codes), None)
+    if unknown is not None:
+        there = f"has {', '.join(map(shown, codes))}" if codes else "is missing"
+        raise DataError(
+            f"the prediction ({name!r}) holds {shown(unknown)}, and model.classes {there}; name all classes"
+        )
+    return np.array([codes[text] for text in found], dtype=np.int64)
+
+
+def _are_other_numbers(classes: Sequence[str]) -> bool:
+    """Return whether all names of classes are numbers, and not those of their places: then a number is a name."""
+    return all(name.isdecimal() and name == str(int(name)) for name in classes) and any(
+        name != str(place) for place, name in enumerate(classes)
+    )
 
 
 def _set_code(value: Any, name: str, model: ModelSpec) -> float:
