@@ -108,12 +108,8 @@ def of_a_run(rng: random.Random, folder: Path) -> Outcome:
 
 def of_a_selection(rng: random.Random, folder: Path) -> Outcome:
     source = drawn_file(golden_run(), 1, "selection.json")
-    path = folder / f"selection.{rng.choice(('json', 'parquet'))}"
-    if path.suffix == ".parquet":
-        Selection.load(source).save(path)
-        path.write_bytes(mutants.bytes_of(rng, path.read_bytes()))
-    else:
-        path.write_bytes(mutants.document(rng, source.read_bytes()))
+    path = folder / "selection.json"
+    path.write_bytes(mutants.document(rng, source.read_bytes()))
     try:
         Selection.load(path)
     except OpaccError as error:
