@@ -129,7 +129,12 @@ def main() -> int:
 
 def compare(home: Path, given: argparse.Namespace) -> int:
     """Run each side in turns, and print the medians."""
-    kinds = ["actors: 1, readers: 0", f"actors: 1, readers: {given.readers}", *given.extract]
+    kinds = [
+        "executor: ray, actors: 1, readers: 0",
+        f"executor: ray, actors: 1, readers: {given.readers}",
+        f"executor: local, readers: {given.readers}",
+    ]
+    kinds += given.extract
     sides = {
         "a bare loop": ["loader", "0"],
         f"DataLoader, {given.readers} workers": ["loader", str(given.readers)],

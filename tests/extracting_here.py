@@ -33,5 +33,6 @@ def extracting_here() -> Iterator[list[tuple[tuple[str, ...], bool, str]]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(actor_pool, "extract_shards", one_by_one)
         patch.setattr(session, "connected", no_cluster)
+        patch.setattr(session, "needs_ray", lambda *_: True)
         patch.setattr(local, "begin", lambda: None)
         yield made

@@ -68,6 +68,7 @@ class TriedModel(NamedTuple):
     found: str  # one sentence
     warnings: list[str]
     of_some: list[str]  # warnings of these examples alone: a run has the numbers of the whole pool
+    pace: float | None = None  # seconds of an example in the model, if one runs
 
 
 def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedModel:
@@ -94,7 +95,7 @@ def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedMo
         inputs = call(try_inputs, spec, spec.reference, compared, seconds=seconds)
         warnings += plausibility.about_inputs(tried.inputs, inputs)
     of_some = [*about_orientation(spec.pool, tried.turned, tried.num), *_doubtful_class(tried, model)]
-    return TriedModel(_described(tried, spec), warnings, of_some)
+    return TriedModel(_described(tried, spec), warnings, of_some, tried.pace)
 
 
 def _check_rows(spec: Spec, plan: Plan) -> TriedModel:

@@ -32,16 +32,17 @@ from opacc_ray.audit.checks import check_pool
 from opacc_ray.audit.comparison import check_models, open_models
 from opacc_ray.audit.earlier_labels import check_history, choose_first, import_carried, read_history
 from opacc_ray.audit.status import check_model, failure_kept, has_page, note_predictions, note_trial
-from opacc_ray.cluster import local
+from opacc_ray.cluster import local, session
 from opacc_ray.errors import DataError, LabelError, LostRayError, counted
 from opacc_ray.extract import feature_set, reference, user_code
-from opacc_ray.extract.extraction import Extraction, extract_shards
+from opacc_ray.extract.extraction import Executor, Extraction, extract_here, extract_shards
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.inference import check_decided, refusal
 from opacc_ray.extract.model_code import Code, changes, code_of, confirm, copy_records, has_records, outdated, records
 from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, finished_shards, hashes_of, read_report
 from opacc_ray.extract.table_columns import store_slices, try_slices
 from opacc_ray.extract.trial import difference, left_nothing
+from opacc_ray.extract.user_code import EndedError
 from opacc_ray.labels import labelled_rounds
 from opacc_ray.labels.formats import FORMATS, NOTES, Context, Task, link_to
 from opacc_ray.labels.label_log import adopt_rules, label_rules
@@ -51,6 +52,7 @@ from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.pool import NO_HISTORY
+from opacc_ray.registry import has_package
 from opacc_ray.runs.run import (
     HEADER,
     Closing,
@@ -72,7 +74,7 @@ from opacc_ray.samplers import find_method, parse_parameters
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection
-from opacc_ray.spec import PoolSpec, Spec
+from opacc_ray.spec import ExtractSpec, PoolSpec, Spec
 from opacc_ray.spec.table_spec import is_table, spec_of_other_model
 
 log = logging.getLogger(__name__)
@@ -236,9 +238,10 @@ class Stage(NamedTuple):
 
     job: Extraction
     plan: Plan
+    pace: float | None = None  # seconds of an example in a trial
 
 
-def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Stage]:
+def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None, pace: float | None = None) -> list[Stage]:
     """Return the stages of a run: the reference if a feature is compared with it, the pool, and each kind of surprise.
 
     Surprise is computed from the hidden layers that the stages before have stored.
@@ -252,9 +255,8 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[S
         stages.append(Stage(job, compared))
     names = spec.extracted() if link is None else tuple(link.features)
     covered = folder if "coverage" in names and ranges else None
-    stages.append(
-        Stage(Extraction(spec, spec.pool, names, own.folder, covered, code=code, known=known_features(run)), plan)
-    )
+    job = Extraction(spec, spec.pool, names, own.folder, covered, code=code, known=known_features(run))
+    stages.append(Stage(job, plan, pace))
     if link is not None:
         feature_set.write_description(own.folder, feature_set.describe(spec, plan, compared, link.features, code))
     for name, place in own.added.items():
@@ -270,14 +272,21 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
     """Extract every missing or damaged shard, stage after stage, and write the index of each complete stage.
 
     ``progress(done, total)`` counts shards; for an added feature only those that are extracted separately. A local Ray
-    that loses a process is replaced by another one.
+    that loses a process is replaced by another one. If the process that works without Ray ends, actors go on, which try
+    a shard several times and look for the example that fails.
     """
     made = list[int]()
     left = RESTARTS
+    has_ended = False
     while True:
         before = len(made)
         try:
-            return _extract(stages, progress, made)
+            return _extract(stages, progress, made, has_ended=has_ended)
+        except EndedError as error:
+            if stages[-1].job.spec.extract.executor != "auto" or has_ended or not has_package("ray"):
+                raise
+            has_ended = True
+            log.warning("%s; actors try again", error)
         except LostRayError as error:
             left = RESTARTS if len(made) > before else left - 1
             if left < 0:
@@ -285,9 +294,9 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
             log.warning("%s; another one is started", str(error).partition(". ")[0])
 
 
-def _extract(stages: Sequence[Stage], progress: Report, made: list[int]) -> None:
+def _extract(stages: Sequence[Stage], progress: Report, made: list[int], *, has_ended: bool) -> None:
     """Extract once what is missing; adds the number of each finished shard to ``made``."""
-    todo = [unfinished(job, plan) for job, plan in stages]
+    todo = [unfinished(stage.job, stage.plan) for stage in stages]
     for place, (stage, found) in enumerate(zip(stages, todo, strict=True)):
         if stage.job.known is not None and found.missing:
             todo[place] = found._replace(missing=_located(stage.job.known, found.missing))
@@ -295,13 +304,40 @@ def _extract(stages: Sequence[Stage], progress: Report, made: list[int]) -> None
     kept = total - sum(len(found.missing) for found in todo)
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
-    needs_actors = any(
-        stage.job.needs_model(shard) for stage, found in zip(stages, todo, strict=True) for shard in found.missing
-    )
-    with _connected(stages) if needs_actors else nullcontext():
+    left = [
+        (stage, len(shards))
+        for stage, (missing, _) in zip(stages, todo, strict=True)
+        if (shards := [shard for shard in missing if stage.job.needs_model(shard)])
+    ]
+    with _executor(stages, left, has_ended=has_ended) as extract_shards:
         for stage, (shards, known) in zip(stages, todo, strict=True):
-            new = _work_on(stage.job, shards, lambda: progress(next(finished), total), made) if shards else {}
+            tick = partial(_tick, progress, finished, total)
+            new = _work_on(stage.job, shards, extract_shards, tick, made) if shards else {}
             _complete(stage, known | new)
+
+
+def _tick(progress: Report, finished: Iterator[int], total: int) -> None:
+    progress(next(finished), total)
+
+
+@contextmanager
+def _executor(stages: Sequence[Stage], left: Sequence[tuple[Stage, int]], *, has_ended: bool) -> Iterator[Executor]:
+    """Yield what extracts shards; ``left`` are those that need a model, by stage."""
+    extract, pace = stages[-1].job.spec.extract, max((stage.pace or 0.0 for stage in stages), default=0.0)
+    size = sum(_examples(stage.plan, extract) * num // len(stage.plan.shards) for stage, num in left)
+    if not left or not (has_ended or session.needs_ray(extract, size, pace or None)):
+        local.cancel()
+        yield extract_here
+        return
+    with _connected(stages):
+        from opacc_ray.cluster import actor_pool
+
+        yield actor_pool.extract_shards
+
+
+def _examples(plan: Plan, extract: ExtractSpec) -> int:
+    """Return the examples of a plan, at most."""
+    return len(plan.shards) * extract.shard_size if plan.num_examples is None else plan.num_examples
 
 
 def _located(known: Store, shards: Sequence[Shard]) -> list[Shard]:
@@ -320,8 +356,6 @@ def _located(known: Store, shards: Sequence[Shard]) -> list[Shard]:
 @contextmanager
 def _connected(stages: Sequence[Stage]) -> Iterator[None]:
     """Connect to a cluster; refuses nodes that lack a local file, or have other software than this process."""
-    from opacc_ray.cluster import session
-
     with session.connected() as is_ours:
         from opacc_ray.cluster.tasks import refuse_unfit  # imports Ray, which reads its token mode then
 
@@ -342,7 +376,7 @@ def _paths(stages: Sequence[Stage]) -> dict[str, str]:
 
 
 def _work_on(
-    job: Extraction, shards: Sequence[Shard], tick: Callable[[], None], made: list[int]
+    job: Extraction, shards: Sequence[Shard], executor: Executor, tick: Callable[[], None], made: list[int]
 ) -> dict[int, ShardReport]:
     """Extract some shards and return their reports by number; calls ``tick`` after each."""
     reports: dict[int, ShardReport] = {}
@@ -358,9 +392,7 @@ def _work_on(
         copy_records(job.known, job.target)
     extract_shards(job, [shard for shard in shards if not job.needs_model(shard)], on_done)
     if rest := [shard for shard in shards if job.needs_model(shard)]:
-        from opacc_ray.cluster import actor_pool
-
-        actor_pool.extract_shards(job, rest, on_done)
+        executor(job, rest, on_done)
     return reports
 
 
@@ -534,6 +566,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     spec, plan, compared, header, uri = settle(spec, trial=trial)
     store = open_store(uri)
     doubts: list[str] = []
+    pace: float | None = None
     if not store.exists(HEADER):
         if spec.has_history:
             check_history(spec, plan, compared)
@@ -542,16 +575,18 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
             there = feature_set.feature_set(store, header.features, spec.surprise()).read()
         if there is not None:
             check_fit(spec, there.index)
-        elif not spec.pool.holds_features:
+        elif not spec.pool.holds_features and session.needs_ray(spec.extract, _examples(plan, spec.extract)):
             local.begin()
         if there is None and trial:
             read_only = spec.pool.holds_features
             log.info("reading the first rows of the pool" if read_only else "trying the model on some examples")
             tried = check_model(spec, plan, compared)
-            doubts = tried.warnings
+            doubts, pace = tried.warnings, tried.pace
             log.info("%s", tried.found)
             for doubt in tried.of_some:
                 log.warning("%s", doubt)
+            if pace is not None and session.needs_ray(spec.extract, _examples(plan, spec.extract), pace):
+                local.begin()
     try_slices(spec.pool, plan)
     try_shown(spec)
     run = Run.create(uri, header)
@@ -559,7 +594,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
         note_trial(run, doubts)
     adopt_rules(run, spec)
     write_listing(run, plan)
-    return run, stages_of(run, spec, plan, compared)
+    return run, stages_of(run, spec, plan, compared, pace)
 
 
 def open_other(run: Run, uri: str) -> Run:

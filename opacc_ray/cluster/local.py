@@ -181,6 +181,13 @@ def begin() -> None:
         own.append(LocalRay())
 
 
+def cancel() -> None:
+    """End the Ray that was started ahead: it is not needed after all."""
+    own = _AHEAD.get()
+    while own:
+        own.pop().end(wait=False)
+
+
 def is_joined() -> bool:
     """Return whether this process has joined a cluster; does not import Ray."""
     ray = sys.modules.get("ray")

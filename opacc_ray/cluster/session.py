@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 from opacc_ray.cluster import local
 from opacc_ray.errors import ClusterError, LostRayError, OpaccError, redacted, shortened
-from opacc_ray.registry import require
+from opacc_ray.registry import has_package, require
+from opacc_ray.spec import ExtractSpec
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +123,23 @@ class Shared(contextlib.ExitStack):
 
 
 _SHARED: ContextVar[Shared | None] = ContextVar("shared", default=None)  # what this thread shares with others
+
+
+SMALL_SECONDS = 8.0
+"""Work on one actor below which a local Ray takes longer to start than it saves."""
+
+SMALL_POOL = 1000
+"""Examples below which that is assumed of a model whose pace is not known."""
+
+
+def needs_ray(extract: ExtractSpec, examples: int, pace: float | None = None) -> bool:
+    """Return whether actors extract so many examples, each of which takes ``pace`` seconds."""
+    if extract.executor != "auto":
+        return extract.executor == "ray"
+    if _SHARED.get() is not None or local.is_joined() or local.named_address() != "local":
+        return True
+    is_small = examples < SMALL_POOL if pace is None else examples * pace < SMALL_SECONDS
+    return not is_small and has_package("ray")
 
 
 def raise_if_ending() -> None:

@@ -1,13 +1,13 @@
 """Extraction of shards of the pool into files of features: what to extract, the work on a shard, and that work here.
 
-An executor is a function that gives shards to an :class:`Extractor` and passes their reports on: :func:`extract_shards`
-on threads of this process, :func:`opacc_ray.cluster.actor_pool.extract_shards` in actors. A shard's file is written
-atomically, so it is also the checkpoint: a file that exists is finished.
+An executor is a function that gives shards to an :class:`Extractor` and passes their reports on: :func:`extract_here`
+in one process, :func:`opacc_ray.cluster.actor_pool.extract_shards` in actors. Both write the same bytes. A shard's file
+is written atomically, so it is also the checkpoint: a file that exists is finished.
 """
 
 import os
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from opacc_ray.extract.feature_set import left_of, merged, read_carried
 from opacc_ray.extract.inference import Batch, Feed, check_bad, columns_of
 from opacc_ray.extract.machine import HOST, software, yield_to_others
 from opacc_ray.extract.model_code import Code, check_unchanged, watched
-from opacc_ray.extract.readers import Readers
+from opacc_ray.extract.readers import Readers, num_readers, shards_in_flight
 from opacc_ray.extract.reference import StoredSurprise
 from opacc_ray.extract.shards import (
     Columns,
@@ -37,12 +37,13 @@ from opacc_ray.extract.shards import (
     stacked,
 )
 from opacc_ray.extract.table_columns import THREADS, read_parts
+from opacc_ray.extract.user_code import stream
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.neurons.requirements import Ranges
 from opacc_ray.parts.loops import NextAhead
-from opacc_ray.registry import require
+from opacc_ray.registry import has_package, require
 from opacc_ray.spec import PoolSpec, Spec, see_modules
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class Extraction:
 
 
 OnDone = Callable[[Shard, ShardReport], None]  # called with each finished shard and its report
+Executor = Callable[[Extraction, Sequence[Shard], OnDone], None]
 
 _COVERED = "covered layers"  # a column that is never written: NaN if a value of these layers is not finite
 
@@ -300,6 +302,41 @@ class Extractor:
 
 
 def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) -> None:
-    """Extract shards in this process; ``on_done`` is called with each one and its report, in their order."""
+    """Extract shards of features on threads; ``on_done`` is called with each one and its report, in their order."""
     for shard, report in zip(shards, in_order(Extractor(job).extract, shards, THREADS), strict=True):
         on_done(shard, report)
+
+
+def extract_here(job: Extraction, shards: Sequence[Shard], on_done: OnDone) -> None:
+    """Extract shards without Ray, with one model in the process of the user's code, as an actor would.
+
+    Raises EndedError if that process dies, hangs or lacks memory, and the errors of the work.
+    """
+    extract, cpus = job.spec.extract, os.cpu_count() or 1
+    reports = stream(_reports, job, shards, cpus, seconds=extract.shard_timeout, threads=extract.threads_per_actor)
+    with closing(reports):
+        for shard, report in zip(shards, reports, strict=True):
+            on_done(shard, report)
+
+
+def _reports(job: Extraction, shards: Sequence[Shard], cpus: int) -> Iterator[ShardReport]:
+    """Extract shards and yield their reports in their order."""
+    extract = job.spec.extract
+    device = "cuda" if extract.gpus_per_actor != 0 and has_gpu() else "cpu"
+    readers = num_readers(extract, cpus, has_gpu=device == "cuda")
+    with closing(Extractor(job, device, readers)) as extractor:
+        threads = shards_in_flight(extract, readers)
+        with closing(in_order(extractor.extract, shards, threads)) as reports:
+            try:
+                yield from reports
+            finally:
+                extractor.interrupt()
+
+
+def has_gpu() -> bool:
+    """Return whether there is a torch that can use a GPU."""
+    if not has_package("torch"):
+        return False
+    from opacc_ray.extract.torch_model import has_gpu
+
+    return has_gpu()

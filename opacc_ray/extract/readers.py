@@ -183,8 +183,7 @@ class _Reader:
         """Start the process, and load the transform there."""
         if self._child is None:
             files = [slot.file for slot in self._slots]
-            threads = str(self._job.spec.extract.threads_per_actor)  # as Ray sets it for an actor
-            self._child = Child(files, {"OMP_NUM_THREADS": threads})
+            self._child = Child(files, self._job.spec.extract.threads_per_actor)
             try:
                 self._child.call(_begin, self._job, files)
             except BaseException:

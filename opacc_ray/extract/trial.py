@@ -15,6 +15,7 @@ the example's batch twice, as extraction does; its features are kept, with a war
 """
 
 import logging
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,6 +83,7 @@ class Trial(NamedTuple):
     kinds: Counter[Kind]  # of the examples that the transform is given
     turned: int  # image files that state an orientation
     random: str | None = None  # what gives another result for the same examples: the transform, or the model
+    pace: float = 0.0  # seconds of an example in the median batch
 
     @property
     def num(self) -> int:
@@ -103,12 +105,14 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
     bad: list[BadItem] = []
     random: str | None = None
     kinds: Counter[Kind] = Counter()
-    turned = 0
+    turned, paces = 0, list[float]()
+    since = time.monotonic()
     for examples, unread in _batches(spec, spec.pool, plan):
         kinds.update(map(_kind_of, examples))
         batch = feed.batch(examples)
         turned += batch.turned.total()
         columns = feed.columns(batch, spec.features()) if examples else {}
+        paces.append((time.monotonic() - since) / max(len(examples), 1))
         if examples and not parts:
             random = "transform" if _differ(batch.inputs, feed.batch(examples).inputs) else None
             random = random or ("model" if _differ(columns["output"], feed.columns(batch)["output"]) else None)
@@ -120,6 +124,7 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
             first = first or examples[sound[0]]
             parts.append({name: values[sound] for name, values in columns.items()})
             inputs += [batch.inputs[row] for row in sound]
+        since = time.monotonic()
     if first is None:
         raise DataError(
             f"none of {counted(len(bad), 'example')} tried from {spec.pool.uri} can be used, the first because of "
@@ -128,7 +133,8 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
     whole = joined(parts)
     hidden = whole["hidden"].shape[1] if "hidden" in whole else 0
     note = getattr(feed.model, "note", None)
-    return Trial(first, inputs[0].shape, hidden, whole, measures_of(inputs), len(bad), note, kinds, turned, random)
+    pace, measures = statistics.median(paces), measures_of(inputs)
+    return Trial(first, inputs[0].shape, hidden, whole, measures, len(bad), note, kinds, turned, random, pace)
 
 
 def _kind_of(example: Example) -> Kind:

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 
 
 class EndedError(DataError):
-    """The process of the user's code has died, or was ended because it hung."""
+    """The process of the user's code has died, or was ended because it hung or had too little memory."""
 
 
 class Activations(NamedTuple):
@@ -122,14 +122,37 @@ def call(function: Callable[..., Result], *arguments: Any, seconds: float | None
     if children is None:
         return function(*arguments)
     child = children.take()
-    try:
+    with _memory_named():
         result: Result = child.call(function, *arguments, seconds=seconds)
-    except MemoryError as error:
-        raise DataError(
-            f"memory ran out in the user's code ({shortened(str(error))}); lower extract.batch_size"
-        ) from None
     children.idle.append(child)
     return result
+
+
+def stream(
+    function: Callable[..., Iterator[Result]], *arguments: Any, seconds: float | None = None, threads: int = 1
+) -> Iterator[Result]:
+    """Yield what ``function(*arguments)`` yields, as :func:`call`; ``seconds`` are for each item.
+
+    The process computes on that many ``threads``, as an actor of Ray does.
+    """
+    children = _children
+    if children is None:
+        yield from function(*arguments)
+        return
+    child = children.take(threads)
+    with _memory_named():
+        yield from child.stream(function, *arguments, seconds=seconds)
+    children.idle.append(child)
+
+
+@contextmanager
+def _memory_named() -> Iterator[None]:
+    """Convert a lack of memory in another process."""
+    try:
+        yield
+    except MemoryError as error:
+        reason = shortened(str(error))
+        raise EndedError(f"memory ran out in the user's code ({reason}); lower extract.batch_size") from None
 
 
 class _Children:
@@ -139,10 +162,10 @@ class _Children:
         self.idle: list[Child] = []
         self._all: list[Child] = []
 
-    def take(self) -> "Child":
-        with contextlib.suppress(IndexError):
+    def take(self, threads: int = 1) -> "Child":
+        if threads == 1 and self.idle:
             return self.idle.pop()
-        self._all.append(Child())
+        self._all.append(Child(threads=threads))
         return self._all[-1]
 
     def end(self) -> None:
@@ -154,13 +177,16 @@ _children: _Children | None = None
 
 
 class Child:
-    """The process of one caller, and what it prints; it inherits ``files``, and ``environment`` in addition."""
+    """The process of one caller, and what it prints; it inherits ``files``.
 
-    def __init__(self, files: Sequence[int] = (), environment: Mapping[str, str] = {}) -> None:
+    NumPy computes on ``threads`` there unless the environment states another number, as Ray has it.
+    """
+
+    def __init__(self, files: Sequence[int] = (), threads: int = 1) -> None:
         paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "opacc_ray.extract.user_code"],  # -P: not from the current folder
-            env=os.environ | paths | environment,
+            env={"OMP_NUM_THREADS": str(threads)} | os.environ | paths,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -173,27 +199,48 @@ class Child:
 
     def call(self, function: Callable[..., Any], *arguments: Any, seconds: float | None = None) -> Any:
         """Return ``function(*arguments)``; raises EndedError if the process ends, or if ``seconds`` pass."""
+        self._ask(function, arguments)
+        result, _ = self._answer(seconds)
+        return result
+
+    def stream(self, function: Callable[..., Any], *arguments: Any, seconds: float | None = None) -> Iterator[Any]:
+        """Yield what ``function(*arguments)`` yields; ``seconds`` are for each item."""
+        self._ask(function, arguments)
+        while True:
+            result, is_last = self._answer(seconds)
+            if is_last:
+                return
+            yield result
+
+    def _ask(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        late = threading.Timer(seconds or threading.TIMEOUT_MAX, self._process.send_signal, [signal.SIGABRT])
-        late.daemon = True
-        late.start()
-        begun = time.monotonic()
         try:
             pickle.dump((function, arguments), self._process.stdin)
             self._process.stdin.flush()
+        except BrokenPipeError:
+            self._raise_ended(None)
+
+    def _answer(self, seconds: float | None) -> tuple[Any, bool]:
+        """Return the next result, and whether it is the last one; log what comes before it."""
+        assert self._process.stdout is not None
+        late = threading.Timer(seconds or threading.TIMEOUT_MAX, self._process.send_signal, [signal.SIGABRT])
+        late.daemon = True
+        if seconds:
+            late.start()
+        begun = time.monotonic()
+        try:
             while isinstance(answer := pickle.load(self._process.stdout), logging.LogRecord):
                 own = logging.getLogger(answer.name)
                 if own.isEnabledFor(answer.levelno):
                     own.handle(answer)
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+        except (EOFError, pickle.UnpicklingError):
             self._raise_ended(seconds if seconds and time.monotonic() - begun >= seconds else None)
         finally:
             late.cancel()
-        result, error = answer
+        result, error, is_last = answer
         if error is not None:
             raise error
-        return result
+        return result, is_last
 
     def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -281,15 +328,19 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     while calls.peek(1):
         function, arguments = pickle.load(calls)
-        found, raised = None, None
+        raised = result = None
         try:
-            found = function(*arguments)
+            result = function(*arguments)
+            while isinstance(result, Iterator):
+                _send(answers, (next(result), None, False))
+        except StopIteration:
+            result = None
         except Exception as error:
             raised = error
             if not isinstance(error, OpaccError):
                 raised = error if isinstance(error, MemoryError) else RuntimeError(f"{type(error).__name__}: {error}")
                 raised.add_note(traceback.format_exc())
-        _send(answers, (found, raised))
+        _send(answers, (result, raised, True))
 
 
 def _end_with(caller: int) -> None:

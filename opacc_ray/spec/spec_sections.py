@@ -384,6 +384,11 @@ class ExtractSpec(Section):
         default="float32", description="number type of the model's computation; features are stored as float32"
     )
     threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model per actor")
+    executor: Placement[Literal["auto", "ray", "local"]] = Field(
+        default="auto",
+        description="ray: actors compute; local: one process of the command; auto: local if some seconds of work are "
+        "left and no cluster is joined or named, or without Ray",
+    )
     actors: Placement[Annotated[int, Field(ge=1)] | Literal["auto"]] = Field(
         default="auto",
         description="most copies of the model; there are fewer if the cluster has less room; auto: no limit",
