@@ -36,6 +36,7 @@ class Progress:
     """
 
     drawn: ClassVar[str] = ""  # the bar that is on the terminal; a log line goes above it
+    load: ClassVar[str] = ""  # what limits the work, in words
 
     def __init__(self, what: str, unit: str, every: float = 2.0, delay: float = 0.0, *, bar: bool = True) -> None:
         self._what, self._unit, self._every, self._with_bar = what, unit, every, bar
@@ -58,7 +59,8 @@ class Progress:
             return
         self._shown_at = now
         of, left = "" if total is None else f" of {total}", self._left(done, total, now)
-        counts = f"{done}{of} {self._unit}{f', {left}' if left else ''}"
+        load = Progress.load if self._with_bar else ""  # a command that does one thing
+        counts = f"{done}{of} {self._unit}{f', {left}' if left else ''}{f'; {load}' if load else ''}"
         if on_terminal:
             self._draw(counts, None if total is None else done / total if total else 1.0)
         else:

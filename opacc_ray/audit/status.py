@@ -24,6 +24,7 @@ from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, redacted, shortened
 from opacc_ray.estimation.sample import Rounds
+from opacc_ray.extract.shards import ShardReport
 from opacc_ray.extract.trial import Trial, try_examples, try_inputs, try_rows
 from opacc_ray.extract.user_code import call
 from opacc_ray.labels.formats import is_cant_tell, warnings_about
@@ -361,7 +362,7 @@ def no_page(run: Run) -> str:
     )
 
 
-FAILURE = "failure.json"
+FAILURE, EXTRACTION = "failure.json", "extraction.json"
 
 
 class RunFailure(Document):
@@ -373,6 +374,43 @@ class RunFailure(Document):
     at: str  # time: ISO 8601, UTC
     error: str  # error message
     exit_code: int = Field(ge=1)  # exit code of `opacc run`
+
+
+BUSY = 0.85
+"""Share of time in which the model must run to be what limits extraction."""
+
+
+class ExtractionWork(Document):
+    """Who extracted the features of a run, in the last command that did, and what limited it."""
+
+    remedy = "delete it"
+
+    format: Literal["opacc-extraction/1"] = format_field("opacc-extraction/1")
+    executor: Literal["ray", "local"]  # actors of Ray, or the process of the command
+    processes: int = Field(ge=1)  # that computed
+    readers: int = Field(ge=0)  # of each, that read for it
+    shards: int = Field(ge=1)  # that were extracted
+    busy: float = Field(ge=0)  # share of time in which the model ran, from the first batch to the last
+
+    @classmethod
+    def of(cls, executor: Literal["ray", "local"], reports: Sequence[ShardReport]) -> "ExtractionWork | None":
+        """Summarize the reports of the shards for which a model ran; None without any."""
+        spent = [report.spent for report in reports if report.spent]
+        if not spent:
+            return None
+        last = {each.worker: each for each in sorted(spent, key=lambda each: each.elapsed)}
+        busy = sum(each.computing for each in last.values()) / max(1e-9, sum(each.elapsed for each in last.values()))
+        readers = max(each.readers for each in spent)
+        return cls(executor=executor, processes=len(last), readers=readers, shards=len(spent), busy=round(busy, 4))
+
+    @property
+    def load(self) -> str:
+        """What limits it, in words."""
+        return f"device {100 * self.busy:.0f} % busy, {'the model' if self.busy >= BUSY else 'reading'} limits"
+
+    def __str__(self) -> str:
+        who = counted(self.processes, "actor") if self.executor == "ray" else "this command"
+        return f"{counted(self.shards, 'shard')} by {who} with {counted(self.readers, 'reader')}: {self.load}"
 
 
 class ShardCounts(Part):
@@ -388,6 +426,7 @@ class RunStatus(Document):
     format: Literal["opacc-status/1"] = format_field("opacc-status/1")
     run: str  # URI of the run
     shards: ShardCounts  # progress of extraction
+    extraction: ExtractionWork | None = None  # the last command that extracted; null: none did since
     examples: int | None = Field(ge=0)  # examples in the pool; null while extraction is incomplete
     excluded: int | None = Field(ge=0)  # examples that could not be read; null as above
     # objects of the pool, compared with the run that it has grown from; null: none
@@ -429,6 +468,7 @@ def status(run: Run, *, with_warnings: bool = True) -> RunStatus:
     return RunStatus(
         run=run.uri,
         shards=ShardCounts(done=total if index else len(run.finished_shards()), total=total),
+        extraction=run.read_document(ExtractionWork, EXTRACTION),
         examples=index.num_examples if index else None,
         excluded=len(index.bad) if index else None,
         pool_changes=pool_changes(run),

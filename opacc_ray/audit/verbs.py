@@ -31,7 +31,16 @@ from numpy.typing import NDArray
 from opacc_ray.audit.checks import check_pool
 from opacc_ray.audit.comparison import check_models, open_models
 from opacc_ray.audit.earlier_labels import check_history, choose_first, import_carried, read_history
-from opacc_ray.audit.status import check_model, failure_kept, has_page, note_predictions, note_trial
+from opacc_ray.audit.progress import Progress
+from opacc_ray.audit.status import (
+    EXTRACTION,
+    ExtractionWork,
+    check_model,
+    failure_kept,
+    has_page,
+    note_predictions,
+    note_trial,
+)
 from opacc_ray.cluster import local, session
 from opacc_ray.errors import DataError, LabelError, LostRayError, counted
 from opacc_ray.extract import feature_set, reference, user_code
@@ -268,12 +277,12 @@ RESTARTS = 3
 """Times that another local Ray is started after one was lost and had not finished a single shard."""
 
 
-def extract(stages: Sequence[Stage], progress: Report) -> None:
+def extract(stages: Sequence[Stage], progress: Report) -> ExtractionWork | None:
     """Extract every missing or damaged shard, stage after stage, and write the index of each complete stage.
 
     ``progress(done, total)`` counts shards; for an added feature only those that are extracted separately. A local Ray
     that loses a process is replaced by another one. If the process that works without Ray ends, actors go on, which try
-    a shard several times and look for the example that fails.
+    a shard several times and look for the example that fails. Returns what was done, if a model ran.
     """
     made = list[int]()
     left = RESTARTS
@@ -294,7 +303,7 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
             log.warning("%s; another one is started", str(error).partition(". ")[0])
 
 
-def _extract(stages: Sequence[Stage], progress: Report, made: list[int], *, has_ended: bool) -> None:
+def _extract(stages: Sequence[Stage], progress: Report, made: list[int], *, has_ended: bool) -> ExtractionWork | None:
     """Extract once what is missing; adds the number of each finished shard to ``made``."""
     todo = [unfinished(stage.job, stage.plan) for stage in stages]
     for place, (stage, found) in enumerate(zip(stages, todo, strict=True)):
@@ -309,11 +318,15 @@ def _extract(stages: Sequence[Stage], progress: Report, made: list[int], *, has_
         for stage, (missing, _) in zip(stages, todo, strict=True)
         if (shards := [shard for shard in missing if stage.job.needs_model(shard)])
     ]
+    done = list[ShardReport]()
     with _executor(stages, left, has_ended=has_ended) as extract_shards:
         for stage, (shards, known) in zip(stages, todo, strict=True):
             tick = partial(_tick, progress, finished, total)
             new = _work_on(stage.job, shards, extract_shards, tick, made) if shards else {}
+            done += new.values()
+            Progress.load = ""
             _complete(stage, known | new)
+    return ExtractionWork.of("local" if extract_shards is extract_here else "ray", done)
 
 
 def _tick(progress: Report, finished: Iterator[int], total: int) -> None:
@@ -386,6 +399,8 @@ def _work_on(
             confirm(job.target, job.modules)
         reports[shard.number] = report
         made.append(shard.number)
+        if (work := ExtractionWork.of("ray", list(reports.values()))) is not None:
+            Progress.load = work.load
         tick()
 
     if job.known is not None:
@@ -633,7 +648,10 @@ def first_round(
         if changes := pool_changes(audit, stages[-1].plan.entries):
             log.info("the pool: %s", changes)
         with slot(stages):
-            extract(stages, extracting)
+            work = extract(stages, extracting)
+        if work is not None:
+            log.info("extracted: %s", work)
+            audit.store.write(EXTRACTION, work.to_bytes())
         store_slices(audit.spec.pool, stages[-1].plan, audit.complete_features(), known_features(audit))
         note_predictions(audit)
         if drawn := audit.rounds():

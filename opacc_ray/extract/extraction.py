@@ -6,7 +6,9 @@ is written atomically, so it is also the checkpoint: a file that exists is finis
 """
 
 import os
+import platform
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
@@ -29,6 +31,7 @@ from opacc_ray.extract.shards import (
     FeatureShard,
     Machine,
     ShardReport,
+    Spent,
     check_plan,
     encode_shard,
     not_finite,
@@ -136,6 +139,8 @@ class Extractor:
         self._surprise: StoredSurprise | None = None
         self._computing = threading.RLock()
         self._interrupted = threading.Event()
+        self._begun: float | None = None  # monotonic seconds when its first batch was there
+        self._busy = 0.0  # seconds in which the model ran
         self._recording = threading.Lock()
         self._recorded: tuple[int, int] | None = None  # state of the process when its code was recorded
         self._code: model_code.LoadedCode | None = None  # that was recorded
@@ -246,7 +251,10 @@ class Extractor:
         if needs_model and self._job.hidden is None:
             self._record_code()
         folder.write(shard.file, data)
-        return report
+        if self._begun is None:
+            return report
+        worker, elapsed = f"{platform.node()}:{os.getpid()}", time.monotonic() - self._begun
+        return report._replace(spent=Spent(worker, self._num_readers, self._busy, elapsed))
 
     def _record_code(self) -> None:
         """Write what this process has loaded, unless that has been written."""
@@ -264,7 +272,10 @@ class Extractor:
         with closing(self._batches_exclusively(shard, bad)) as batches:
             for batch in batches:
                 self._refuse_interrupted(shard)
+                since = time.monotonic()
+                self._begun = self._begun or since
                 activations = self.feed.run(batch)
+                self._busy += time.monotonic() - since
                 columns = self.measure(activations)
                 parts.append(
                     FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids, batch.sources, batch.turned)

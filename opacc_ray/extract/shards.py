@@ -93,6 +93,15 @@ class FeatureShard(NamedTuple):
         )
 
 
+class Spent(NamedTuple):
+    """Time of a process that computes, up to the end of a shard."""
+
+    worker: str  # the process, by its machine and number
+    readers: int  # its processes that read
+    computing: float  # seconds in which the model ran
+    elapsed: float  # seconds since its first batch was there
+
+
 class ShardReport(NamedTuple):
     """Report on a finished shard for the driver and the index."""
 
@@ -108,6 +117,7 @@ class ShardReport(NamedTuple):
     sha256: str  # of the footer, which contains the SHA-256 of all bytes before it
     turned: Mapping[int, int]  # as of the features
     hashes: Hashes | None = None  # (num_examples,) of the ids, if they are the pool's own and were at hand
+    spent: Spent | None = None  # if the model ran for it now
 
 
 class FeatureFile(NamedTuple):

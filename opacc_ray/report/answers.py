@@ -218,8 +218,8 @@ def status(document: "RunStatus") -> list[facts.Line]:
         excluded = f", {facts.thousands(document.excluded or 0)} excluded" if document.excluded else ""
         examples = f"{facts.thousands(document.examples)}{excluded}"
     shards = f"{document.shards.done} of {counted(document.shards.total, 'shard')}"
-    pairs = ("run", document.run), ("features", shards), ("examples", examples), ("pool", document.pool_changes)
-    lines: list[facts.Line] = [*facts.facts(*pairs)]
+    pairs = ("run", document.run), ("features", shards), ("extracted", document.extraction), ("examples", examples)
+    lines: list[facts.Line] = [*facts.facts(*pairs, ("pool", document.pool_changes))]
     if document.failure:
         lines.append(facts.Fact("failed", f"{document.failure.at}: {document.failure.error}", "error"))
     lines += [*facts.facts(("predicted", str(document.predicted or ""))), *facts.warned(document.warnings)]

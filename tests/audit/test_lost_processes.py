@@ -58,7 +58,7 @@ def test_killed_driver_resumes_with_the_missing_shards_only(
     folder = tmp_path / "batches"
     folder.mkdir()
     model = {"function": "numpy_model:held", "arguments": {"folder": str(folder), "free": 4}}  # two shards an actor
-    content = spec(extract=TWO, model=model) | {"name": "resumed"}
+    content = spec(extract=TWO | {"executor": "ray"}, model=model) | {"name": "resumed"}
     run, _ = verbs.start(parse_spec(content, "spec"))
     path = tmp_path / "spec.yaml"
     path.write_text(json.dumps(content))

@@ -17,7 +17,7 @@ def test_a_run_gives_up_when_one_after_the_other_is_lost_and_no_shard_was_finish
 ) -> None:
     tries = []
 
-    def lost(_: object, __: object, made: list[int]) -> None:
+    def lost(_: object, __: object, made: list[int], *, has_ended: bool) -> None:
         tries.append(made)
         if len(tries) <= finished:
             made.append(0)

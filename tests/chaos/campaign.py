@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from chaos.site import Site
+from opacc_ray.audit.status import EXTRACTION
 from opacc_ray.lake.store_uris import Store, open_store
 
 DISTURBANCES = (
@@ -58,8 +59,9 @@ class Outcome(NamedTuple):
 
 
 def content_of(store: Store) -> dict[str, bytes]:
-    """All objects of a run by key, but for what may stay behind, and the moment and commit at which it was created."""
-    found = {entry.key: store.read(entry.key) for entry in store.list() if not LEFT.search(entry.key)}
+    """All objects of a run by key, but for what may stay behind, and what depends on the clock."""
+    kept = (entry.key for entry in store.list() if not LEFT.search(entry.key) and not entry.key.endswith(EXTRACTION))
+    found = {key: store.read(key) for key in kept}
     return {key: _without_moment(key, data) for key, data in found.items()}
 
 
