@@ -102,6 +102,38 @@ def test_actors_fit_the_cluster_and_the_shards(
     assert (found.actors, found.most) == expected
 
 
+@pytest.mark.parametrize(
+    ("extract", "nodes", "actors", "readers", "in_flight"),
+    [
+        ({}, [node(16)], 16, 0, 2),
+        ({}, [node(64, 4)], 4, 15, 6),
+        ({"gpus_per_actor": 0.25}, [node(16, 1)], 4, 3, 3),
+        ({"gpus_per_actor": 0}, [node(16, 1)], 16, 0, 2),
+        ({"gpus_per_actor": 0.5}, [node(16, 2)], 4, 3, 3),
+        ({"actors": 2}, [node(64, 4)], 2, 15, 6),
+        ({"actors": 1}, [node(2)], 1, 1, 2),
+        ({"actors": 1}, [node(64)], 1, 4, 3),
+        ({"actors": 2, "threads_per_actor": 2}, [node(8), node(4)], 2, 2, 2),
+        ({}, [node(64, 4), node(8, 1)], 5, 7, 4),
+        ({}, [node(200, 1)], 1, 64, 18),
+        ({"readers": 2}, [node(16)], 16, 2, 2),
+        ({"readers": 0}, [node(64, 4)], 4, 0, 2),
+    ],
+)
+def test_what_actors_get_of_the_nodes(
+    extract: dict[str, Any],
+    nodes: list[Any],
+    actors: int,
+    readers: int,
+    in_flight: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The table of docs/scale.md, and further cases."""
+    monkeypatch.setattr(tasks.ray, "nodes", lambda: nodes)
+    found = place(ExtractSpec(batch_size=256, shard_size=1024, **extract), 1000)
+    assert (found.actors, found.readers, found.in_flight) == (actors, readers, in_flight)
+
+
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize(
     "extract",

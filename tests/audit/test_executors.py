@@ -1,0 +1,71 @@
+"""What extracts: actors of Ray, or one process of the command. Both write the same bytes; a run states which it was."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from extracting_here import extracting_here
+from picture_audits import features_of, run_spec
+
+from opacc_ray.audit import verbs
+from opacc_ray.audit.status import status
+from opacc_ray.cluster import local, session
+from opacc_ray.extract.user_code import EndedError
+from opacc_ray.report import answers
+from opacc_ray.runs.run import Run
+from opacc_ray.spec import ExtractSpec
+
+LOCAL = {"batch_size": 8, "shard_size": 10, "executor": "local"}
+
+
+@pytest.mark.parametrize("readers", [0, pytest.param(2, marks=pytest.mark.processes)])
+def test_one_process_writes_the_bytes_of_actors(
+    spec: Callable[..., dict[str, Any]], finished: Run, readers: int
+) -> None:
+    run = run_spec(spec(extract=LOCAL | {"readers": readers}))
+    assert features_of(run) == features_of(finished)
+    work = status(run).extraction
+    assert work is not None
+    assert (work.executor, work.processes, work.readers, work.shards) == ("local", 1, readers, 12)
+    assert 0 < work.busy < 1
+    assert "reading limits" in str(answers.status(status(run)))
+
+
+@pytest.mark.parametrize(
+    ("extract", "examples", "pace", "expected"),
+    [
+        ({"executor": "ray"}, 1, 1e-9, True),
+        ({"executor": "local"}, 10**9, 1.0, False),
+        ({}, 999, None, False),
+        ({}, 1000, None, True),
+        ({}, 7999, 1e-3, False),
+        ({}, 8000, 1e-3, True),
+    ],
+)
+def test_a_few_seconds_of_work_need_no_ray(
+    extract: dict[str, Any], examples: int, pace: float | None, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "is_joined", lambda: False)  # whatever other tests of this process have joined
+    assert session.needs_ray(ExtractSpec(**extract), examples, pace) is expected
+    monkeypatch.setattr(session, "has_package", lambda name: False)
+    assert session.needs_ray(ExtractSpec(**extract), examples, pace) is (extract.get("executor") == "ray")
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    assert session.needs_ray(ExtractSpec(**extract), examples, pace) is (extract.get("executor") != "local")
+
+
+@pytest.mark.parametrize("executor", ["auto", "local"])
+def test_actors_go_on_when_the_process_ends_unless_the_spec_forbids_it(
+    spec: Callable[..., dict[str, Any]], finished: Run, monkeypatch: pytest.MonkeyPatch, executor: str
+) -> None:
+    def ended(*_: object) -> None:
+        raise EndedError("the user's code (model or transform) was killed")
+
+    monkeypatch.setattr(verbs, "extract_here", ended)
+    with extracting_here() as made:
+        monkeypatch.setattr(session, "needs_ray", lambda *_: False)
+        if executor == "local":
+            with pytest.raises(EndedError, match="was killed"):
+                run_spec(spec(extract=LOCAL))
+            assert not made
+        else:
+            assert features_of(run_spec(spec())) == features_of(finished)
