@@ -33,7 +33,7 @@ Legend: B examples of a batch, C classes, m neurons, σ the logistic function.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,7 @@ class Inputs:
 
     def read(
         self, shard: Shard, bad: list[BadItem], digests: Sequence[int] = (), memory: Memory | None = None
-    ) -> Iterator["Batch"]:
+    ) -> Generator["Batch", None, None]:
         """Yield the batches of a shard; examples that cannot be used are appended to ``bad``, or are errors.
 
         ``digests`` are those of the parts of the shard, if they are parts of others. ``memory`` reserves the inputs.

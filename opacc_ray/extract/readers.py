@@ -13,7 +13,7 @@ import mmap
 import os
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from opacc_ray.errors import OpaccError
+from opacc_ray.errors import OpaccError, SpecError
 from opacc_ray.extract import model_code
 from opacc_ray.extract.inference import Batch, Inputs
 from opacc_ray.extract.model_code import watched
@@ -92,7 +92,7 @@ class Readers:
         for reader in self._readers:
             self._threads.submit(self._start, reader)
 
-    def read(self, shard: Shard, bad: list[BadItem]) -> Iterator[Batch]:
+    def read(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
         """Yield the batches of a shard as :meth:`Inputs.read`; raises EndedError if a reader dies or hangs."""
         size, batch = self._job.spec.extract.batch_size, None
         for block, unfit in self._blocks(units_of(shard, self._job.source.format, size)):
@@ -258,6 +258,11 @@ class _Reading:
 
     @watched()
     def __init__(self, job: "Extraction", files: Sequence[int]) -> None:
+        if (job.spec.transform or "").startswith("__main__:"):
+            raise SpecError(
+                f"transform: {job.spec.transform!r} is only in the process that defines it; move it to a module, or "
+                "set extract.readers: 0"
+            )
         job.see_code()
         self._job = job
         self._slots = [_Slot(file) for file in files]

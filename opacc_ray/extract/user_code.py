@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeVar
@@ -130,7 +130,7 @@ def call(function: Callable[..., Result], *arguments: Any, seconds: float | None
 
 def stream(
     function: Callable[..., Iterator[Result]], *arguments: Any, seconds: float | None = None, threads: int = 1
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield what ``function(*arguments)`` yields, as :func:`call`; ``seconds`` are for each item.
 
     The process computes on that many ``threads``, as an actor of Ray does.

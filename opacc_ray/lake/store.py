@@ -17,7 +17,7 @@ import stat
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -316,7 +316,7 @@ def in_order(
     threads: int = 16,
     cost: Callable[[Item], int] = lambda _: 0,
     budget: int = 0,
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield ``work(item)`` in the order of the items, with up to ``2 * threads`` of them submitted.
 
     An exception is raised when the item's turn comes. ``cost`` is the bytes that an item's result holds until it is

@@ -129,6 +129,7 @@ def test_sigterm_ends_a_run_as_an_interruption_does(spec: Callable[..., dict[str
     folder = tmp_path / "batches"
     folder.mkdir()
     content = spec(model={"function": "numpy_model:held", "arguments": {"folder": str(folder), "free": 4}})
+    content["extract"]["executor"] = "ray"
     run, _ = verbs.start(parse_spec(content, "spec"))
     path, log = tmp_path / "spec.yaml", tmp_path / "log"
     path.write_text(json.dumps(content))

@@ -41,7 +41,7 @@ def test_full_disk_ends_a_run_which_resumes_with_more_space(tmp_path: Path) -> N
         "name": "full",
         "pool": {"uri": str(tmp_path / "pool"), "format": "images"},
         "model": {"function": "numpy_model:random"},
-        "extract": {"shard_size": 10, "actors": 1},
+        "extract": {"shard_size": 10, "actors": 1, "executor": "ray"},
         "sample": {"method": "srs", "budget": 5},
         "output": str(tmp_path / "full"),
     }

@@ -187,7 +187,7 @@ def test_a_run_goes_on_with_another_ray_whenever_a_process_of_it_is_killed(
         "name": "lost",
         "pool": {"uri": "pool", "format": "images"},
         "model": {"function": "numpy_model:held", "arguments": {"folder": str(tmp_path / "batches"), "free": 1}},
-        "extract": {"shard_size": 2, "batch_size": 2, "actors": 1},
+        "extract": {"shard_size": 2, "batch_size": 2, "actors": 1, "executor": "ray"},
         "sample": {"method": "srs", "budget": 5},
         "transform": "small_pictures:to_input",
         "output": "audits",

@@ -1,6 +1,7 @@
 """Processes that read for one that computes: the same bytes, faults in the sentences of extraction, nothing left."""
 
 import os
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 from one_shard import extract, spec_of
-from small_pictures import picture
+from small_pictures import picture, to_input
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.extraction import Extraction, Extractor
 from opacc_ray.extract.readers import Readers, units_of
 from opacc_ray.extract.user_code import EndedError
@@ -91,6 +92,15 @@ def test_a_fault_names_its_place_and_the_next_shard_is_read(
         children = [reader._child._process for reader in extractor._readers._readers if reader._child]
     assert len(children) == 2 - (kind is EndedError) or all(child.returncode is not None for child in children)
     assert not [name for name in os.listdir("/dev/shm") if "opacc" in name]
+
+
+def test_a_transform_of_the_main_module_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(str(tmp_path / "pool")).write("000.png", picture(0))
+    monkeypatch.setattr(sys.modules["__main__"], "to_input", to_input, raising=False)
+    spec = spec_of(tmp_path, model={"function": "numpy_model:random"}, transform="__main__:to_input")
+    assert extract(spec, tmp_path, 0).num_examples == 1
+    with pytest.raises(SpecError, match=r"'__main__:to_input'.*extract\.readers: 0"):
+        extract(spec, tmp_path, 1)
 
 
 def test_shards_that_are_not_wanted_any_more_free_their_memory(tmp_path: Path) -> None:
