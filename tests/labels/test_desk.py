@@ -11,7 +11,7 @@ from PIL import Image
 from shown_pool import graded_run, png, text_run
 from starlette.testclient import TestClient
 
-from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit import verbs
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labels.desk import TAGS, Desk, Element, UnsureError, tree
 from opacc_ray.labels.label_log import adopt_rules, read_log
@@ -109,21 +109,6 @@ def test_the_last_ten_answers_come_back_and_can_be_corrected(tmp_path: Path) -> 
     [found] = read_rounds(run)
     assert dict(zip(found.known.ids, found.truth, strict=True))[desk.queue.ids[5]] == "owl"
     assert desk.again("bob", {"number": 5})["number"] is None  # an answer of somebody else is not shown
-
-
-def test_an_answer_that_a_later_round_was_drawn_with_is_corrected_to_cannot_tell(tmp_path: Path) -> None:
-    run = run_to_label(str(tmp_path), 30, CLASSES, budget=6)
-    desk = Desk(run)
-    for number in range(10):
-        if number == 6:
-            verbs.next_round(run, 4, method="neyman")
-            desk = Desk(run)
-        desk.save("ann", {"number": number, "label": CLASSES[number % 2]})
-    before, again = accuracy.estimate(run), desk.again("ann", {"number": 2})
-    desk.save("ann", {"number": 2, "label": None, "over": again["mine"]["version"]})
-    after = accuracy.estimate(run)
-    assert (before.n, after.n, after.unsure) == (10, 9, 1)
-    assert "round 2 was drawn with 1 label since withdrawn" in str(after.reason)
 
 
 def test_undo_of_a_correction_counts_the_answer_before_it_again(tmp_path: Path) -> None:

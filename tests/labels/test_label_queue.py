@@ -14,7 +14,6 @@ from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.labels.desk import LOOK, RESERVED, LabelQueue, TakenError, UnsureError
 from opacc_ray.labels.formats import checked_annotator
 from opacc_ray.labels.label_actions import correct, import_labels, withdraw
-from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.store import LocalStore
 from opacc_ray.runs.run import Run
@@ -49,17 +48,6 @@ def test_every_example_is_labelled_once_in_the_order_of_choice(run: Run) -> None
     [only] = read_rounds(run)
     assert only.truth == ("cat",) * 12
     assert verify(run.uri).sound
-
-
-def test_an_answer_is_in_the_run_before_save_returns(run: Run) -> None:
-    queue = LabelQueue(run)
-    number = queue.next("ann")
-    assert number == 0
-    queue.save("ann", 0, "owl")
-    [row] = list(read_log(run).labels())
-    assert row[:5] == (queue.ids[0], "owl", "labelled", "ann", run.name)
-    assert row.labelled_at
-    assert status(run).rounds[0].labelled == 1
 
 
 def test_a_class_called_unsure_is_not_read_as_cannot_tell(tmp_path: Path) -> None:
