@@ -402,8 +402,8 @@ def _runs(values: Array) -> tuple[NDArray[np.integer], NDArray[np.bool_]]:
     is_first = np.ones(len(values), dtype=bool)
     single = values.astype(np.float32)
     if len(values) >= 1 << 32 or not (single == values).all():
-        order = np.argsort(values)
-        ordered = values[order]
+        order: NDArray[np.integer] = np.argsort(values)
+        ordered: NDArray[Any] = values[order]
     else:
         single += 0.0  # no negative zero
         bits = single.view(np.int32)
