@@ -356,10 +356,10 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
         values = _numbers(column, name)
         if model.task == "regression":
             return values.astype(np.float64)
-        numbers = class_numbers(values, name)
-        if not _are_other_numbers(model.classes or ()):
+        numbers, names = class_numbers(values, name), _names_by_number(model.classes or ())
+        if not names:
             return numbers
-        found = [str(number) for number in numbers.tolist()]
+        found = [names.get(number, str(number)) for number in numbers.tolist()]
     codes = {text: number for number, text in enumerate(model.classes or ())}
     unknown = next((text for text in found if text not in codes), None)
     if unknown is not None:
@@ -370,11 +370,13 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
     return np.array([codes[text] for text in found], dtype=np.int64)
 
 
-def _are_other_numbers(classes: Sequence[str]) -> bool:
-    """Return whether all names of classes are numbers, and not those of their places: then a number is a name."""
-    return all(name.isdecimal() and name == str(int(name)) for name in classes) and any(
-        name != str(place) for place, name in enumerate(classes)
-    )
+def _names_by_number(classes: Sequence[str]) -> dict[int, str]:
+    """Return the names of classes that are all numbers; none if they are those of their places, or others are not."""
+    if not all(name.isdecimal() for name in classes) or [*map(int, classes)] == [*range(len(classes))]:
+        return {}
+    return {
+        int(name): name for name in sorted(classes, key=len, reverse=True)
+    }  # 7 is the name "7", if also "007" is one
 
 
 def _set_code(value: Any, name: str, model: ModelSpec) -> float:
