@@ -78,7 +78,9 @@ def test_memory_of_an_actor_grows_with_images_and_batches(spec: Callable[..., di
     pace = measure_pace(job, plan_pool(asked.pool, asked.extract).shards, 2)
     assert (pace.example_bytes, pace.input_bytes) == (64, 256)
     large = pace._replace(example_bytes=48_000_000)
-    assert actor_bytes(asked, large, 1) - actor_bytes(asked, pace, 1) == 2 * 2 * 2 * (48_000_000 - 64)
+    for readers in (1, 2):  # each of which holds an example at most four times
+        more = actor_bytes(asked, large, readers) - actor_bytes(asked, pace, readers)
+        assert more == 4 * readers * (48_000_000 - 64)
     assert actor_bytes(asked, pace, 2) > actor_bytes(asked, pace, 1) + (64 << 20)
 
 
