@@ -311,7 +311,8 @@ def _order_along(line: Array) -> NDArray[np.unsignedinteger]:
     packed = np.empty(len(line), np.int64)
     np.multiply(line, 2.0 ** (62 - places) / max(float(line.max()), 1.0), out=packed, casting="unsafe")
     packed <<= places
-    packed |= np.arange(len(line), dtype=np.uint32 if places < 32 else np.int64)
+    for start in range(0, len(line), _BLOCK):
+        packed[start : start + _BLOCK] |= np.arange(start, min(start + _BLOCK, len(line)))
     packed.sort()
     packed &= (1 << places) - 1
     return packed.astype(np.min_scalar_type(len(line)))
