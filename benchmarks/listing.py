@@ -27,11 +27,11 @@ import numpy as np
 import pyarrow as pa
 
 from opacc_ray.lake.examples import Columns, Rules
-from opacc_ray.lake.formats.parquet import THREADS
 from opacc_ray.lake.parquet_io import TAIL, encode
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import open_store
 
+THREADS = 16  # of `in_order`, which reads the ends of files
 COLUMNS = (
     "pool",
     "objects",
