@@ -129,7 +129,8 @@ def _refuse_credentials(uri: str) -> None:
     first = rest.partition("/")[0]
     if scheme == "abfss":  # container@account is no password
         first = first.replace("@", "", 1)
-    if "@" in first or (":" in first and not first.startswith("arn:")):
+    is_port = re.fullmatch(r"[^:@]+:\d{1,5}", first) is not None
+    if "@" in first or (":" in first and not is_port and not first.startswith("arn:")):
         name = f"{scheme}://***" + ("@" + rest.rpartition("@")[2] if "@" in rest else "")
         raise StorageError(
             f"{name} contains credentials, which others can read in a spec; write s3://bucket/prefix, and "
