@@ -34,7 +34,6 @@ from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.formats import COLUMNS, as_jsonl, few
-from opacc_ray.labels.given_labels import read_table, scalars
 from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, WithdrawnLabels
 from opacc_ray.labels.label_log import LabelAction, Score, label_rules
 from opacc_ray.labels.labelled_rounds import read_rounds
@@ -529,6 +528,7 @@ def _bytes_of(file: str) -> bytes:
 
 def _rows_of(labels: Any) -> list[dict[str, str | None]]:
     """Return the rows of a mapping, a table or a list; raises LabelError if they are none of these."""
+    from opacc_ray.labels.given_labels import read_table, scalars  # which commands do not need
 
     labels, columns = read_table(labels)
     rows: list[Any] = []

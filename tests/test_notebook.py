@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas
+import pyarrow
 import pytest
 from reported_run import CLASSES, KEYS, PREDICTION, TRUTH, write_run
 
@@ -99,7 +100,7 @@ def test_labels_come_as_a_table_or_a_list_of_rows(run: Run) -> None:
     [kept] = list(read_log(run).returned)
     assert [row.labelled_at for row in kept.labels()][2:4] == [None, "2026-01-31 10:00:00+09:00"]
     assert audit.add_labels(rows[1:2]).missing == 1
-    assert audit.add_labels([{"id": rows[0]["id"], "label": "?"}]).unsure == 1
+    assert audit.add_labels(pyarrow.table({"id": [rows[0]["id"]], "label": ["?"]})).unsure == 1
 
 
 def test_a_selection_is_a_table(run: Run) -> None:
