@@ -9,7 +9,7 @@ import pytest
 
 from opacc_ray.designs.draw_probability import HansenHurwitz
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, SpecError
 from opacc_ray.selection import Selection
 
 SRS = Selection("srs", {"replacement": False}, 7, 50, np.array([4, 0, 9]), ("e", "a", "j"), SimpleRandom(3, 50, False))
@@ -22,6 +22,11 @@ def test_restricts_to_labelled_examples() -> None:
     part = SUPS.restrict(np.array([True, False, True]))
     assert (part.index.tolist(), part.ids, part.round) == ([4, 4], ("e", "e"), 2)
     assert part.design.columns()["draw_probability"].tolist() == [0.1, 0.1]
+
+
+def test_a_name_of_another_form_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"selection\.parquet: a selection is saved as JSON"):
+        SRS.save(tmp_path / "selection.parquet")
 
 
 @pytest.mark.parametrize(
