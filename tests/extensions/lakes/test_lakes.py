@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy_model
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from encoded_files import tar
 from extracting_here import extracting_here
 from local_s3 import LocalS3
-from small_model import network
+from scipy.special import softmax
 from small_pictures import picture, pixels, to_input
 from small_spec import small_spec
 from tables import parquet
@@ -88,20 +89,9 @@ def test_a_pool_is_audited_where_it_lies(
 @pytest.fixture
 def outputs() -> dict[str, np.ndarray]:
     """What the model says of the pictures, as another framework may have stored it."""
-    import torch
-
-    net = network()
-    batch = torch.from_numpy(np.stack([to_input(pixels(i)) for i in range(N)]))
-    with torch.inference_mode():
-        hidden = torch.relu(net.first(batch.flatten(1)))
-        output = net.last(hidden)
-    share = torch.softmax(output.double(), 1)
-    return {
-        "hidden": hidden.numpy(),
-        "output": output.numpy(),
-        "prediction": output.argmax(1).numpy(),
-        "confidence": share.amax(1).numpy(),
-    }
+    found = numpy_model.random(np.stack([to_input(pixels(i)) for i in range(N)]))
+    share = softmax(found["output"].astype(np.float64), axis=1)
+    return found | {"prediction": found["output"].argmax(1), "confidence": share.max(1)}
 
 
 def of_features(home: str, columns: dict[str, Any], **sections: Any) -> dict[str, Any]:
@@ -181,7 +171,7 @@ def test_a_score_and_an_answer_are_enough(home: str, outputs: dict[str, np.ndarr
 @pytest.mark.parametrize(
     ("columns", "model", "message"),
     [
-        ({"prediction": "answer"}, {}, 'holds "class 2", and model.classes is missing; name all classes'),
+        ({"prediction": "answer"}, {}, 'holds "class 0", and model.classes is missing; name all classes'),
         ({"prediction": "answer"}, {"classes": ["class 0"]}, 'and model.classes has "class 0"; name all classes'),
         ({"prediction": "large"}, {}, "has no column 'large'; it has key, embedding, logits, answer, score"),
         ({"output": "logits", "hidden": "ragged"}, {}, "hidden ('ragged') holds lists of different lengths"),
