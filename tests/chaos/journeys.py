@@ -132,12 +132,12 @@ class Journey:
 
     def content(self) -> dict[str, list[bytes]]:
         """All objects that the journey has made, without times and what depends on them."""
-        store, found = open_store(self.output), dict[str, list[bytes]]()
+        store, objects = open_store(self.output), dict[str, list[bytes]]()
         for entry in store.list():
             if not UNFINISHED.search(entry.key):
                 key, data = DIGESTS.sub("H", entry.key), store.read(entry.key)
-                found.setdefault(key, []).append(self._without_times(entry.key, data))
-        return {key: sorted(parts) for key, parts in found.items()}
+                objects.setdefault(key, []).append(self._without_times(entry.key, data))
+        return {key: sorted(parts) for key, parts in objects.items()}
 
     def _without_times(self, key: str, data: bytes) -> bytes:
         if key.startswith("tables/") and key.endswith(".parquet"):

@@ -186,10 +186,10 @@ def _parse_csv(content: bytes, text_columns: Sequence[str], feature_columns: Seq
 
     table = read(text_columns)
     texts = [field.name for field in table.schema if field.name in feature_columns and pa.types.is_temporal(field.type)]
-    whole = [field.name for field in table.schema if pa.types.is_integer(field.type)]
-    if whole and LEADING_ZERO.search(content):
-        written = read([*text_columns, *whole])
-        texts += [name for name in whole if pc.any(pc.match_substring_regex(written[name], "^-?0[0-9]")).as_py()]
+    integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
+    if integers and LEADING_ZERO.search(content):
+        written = read([*text_columns, *integers])
+        texts += [name for name in integers if pc.any(pc.match_substring_regex(written[name], "^-?0[0-9]")).as_py()]
     if texts:
         text_columns = [*text_columns, *texts]
         table = read(text_columns)
