@@ -14,8 +14,8 @@ from opacc_ray.registry import EXTRAS
 ROOT = Path(__file__).parents[1]
 
 NEEDED = {
-    "run": "ray",
-    "audit": "ray",
+    "run": "torch",
+    "audit": "torch",
     "check": "torch",
     "submit": "ray",
     "demo": "ray",

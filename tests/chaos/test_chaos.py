@@ -27,3 +27,9 @@ def run(*arguments: str) -> str:
 def test_disturbed_audits_end_in_the_bytes_of_an_undisturbed_one() -> None:
     """Kills and SIGTERM of driver and actor, a hang, a node that is lost; storage that fails; by fixed seeds."""
     assert "6 runs, seeds 0 to 5: 6 ended in the undisturbed bytes." in run("chaos", "6", "0")
+
+
+@pytest.mark.processes
+def test_readers_and_actors_that_are_killed_change_no_byte_and_leave_nothing() -> None:
+    assert "4 kills (2 times a reader, 2 times an actor)" in (said := run("chaos.kills", "4"))
+    assert "the same bytes, nothing left" in said

@@ -1,0 +1,58 @@
+"""Images a second on 1, 2 and 4 nodes that Ray simulates on this machine, with a device that sleeps.
+
+    python benchmarks/nodes.py [--nodes 1 2 4] [--shards 96]
+
+Each node has one CPU, so one actor; its model sleeps 0.5 s for a shard of 64 images, whose transform costs nothing. So
+the cores of this machine do not limit, and what is lost is lost by the driver, its queue and Ray. Counted is from the
+time when each actor has finished two shards. Prints a Markdown table with the efficiency: of the device alone.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import readers
+
+SLEEP = 0.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--shards", type=int, default=96)
+    given = parser.parse_args()
+    os.environ |= {"READERS_SLEEP": str(SLEEP), "READERS_STEPS": "0"}
+    print("| nodes | images a second | efficiency |\n|---|---:|---:|")
+    with tempfile.TemporaryDirectory(prefix="opacc-nodes-") as home:
+        readers.fill(Path(home, "pool"), readers.BATCH * given.shards)
+        for num in given.nodes:
+            rate = measure(Path(home), num)
+            print(f"| {num} | {rate:.0f} | {rate / (num * readers.BATCH / SLEEP):.2f} |", flush=True)
+
+
+def measure(home: Path, num: int) -> float:
+    """Return the images a second of a run on some nodes."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster()
+    for _ in range(num):
+        cluster.add_node(num_cpus=1, include_dashboard=False)
+    spec, output = home / "spec.yaml", home / f"run-{num}"
+    spec.write_text(
+        f"name: nodes\npool: {{uri: {home}/pool, format: images}}\nmodel: {{factory: 'readers:sleeping'}}\n"
+        f"transform: readers:costly\nextract: {{batch_size: {readers.BATCH}, shard_size: {readers.BATCH}}}\n"
+        f"sample: {{method: srs, budget: 10}}\noutput: {output}\n"
+    )
+    os.environ["RAY_ADDRESS"] = cluster.address
+    try:
+        readers.measured([sys.executable, "-m", "opacc_ray", "run", str(spec), "--no-trial"])
+    finally:
+        cluster.shutdown()
+    times = sorted(path.stat().st_mtime for path in output.rglob("part-*.parquet"))[2 * num : -num]
+    return readers.BATCH * (len(times) - 1) / (times[-1] - times[0])
+
+
+if __name__ == "__main__":
+    main()
