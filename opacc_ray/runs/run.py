@@ -83,7 +83,7 @@ Closing = Callable[["Run"], Sequence[ClosedRound]]
 HEADER, ESTIMATE, ROUNDS = "spec.json", "estimate.json", "rounds/"
 
 
-_FILES = "listing|estimate|report|characterization|failure|sanity|spec"
+_FILES = "listing|estimate|report|characterization|extraction|failure|sanity|spec"
 _FOLDERS = "features|reference|history|rounds|labels|log|estimates|signatures|figures|generated|characterized-test"
 RUN_FILES = re.compile(rf"(?:{_FILES})\.(?:json|parquet|html|md)|(?:{_FOLDERS})/.*", re.DOTALL)
 """Keys of the files of a run, below its prefix."""
