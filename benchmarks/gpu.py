@@ -132,14 +132,15 @@ def _audits(home: Path, num: int) -> bool:
     digest = _job(home, "one actor", num)
     same = [_job(home, "one actor, killed halfway", num, kill=True) == digest]
     same += [_job(home, f"{actors} actors on one GPU", num, actors) == digest for actors in (2, 4)]
+    same += [_job(home, f"one actor, {readers} readers", num, readers=readers) == digest for readers in (0, 4, 15)]
     print(markdown.row(("files of features of these runs", "the same" if all(same) else "OTHERS")), flush=True)
     return all(same)
 
 
-def _job(home: Path, name: str, num: int, actors: int = 1, kill: bool = False) -> str:
+def _job(home: Path, name: str, num: int, actors: int = 1, kill: bool = False, readers: int | None = None) -> str:
     """Run a command, write its row, and return the digest of its features."""
     output = home / name.replace(" ", "-").replace(",", "")
-    seconds, rate = _run(home, output, actors, kill)
+    seconds, rate = _run(home, output, actors, kill, "auto" if readers is None else readers)
     if name != "first":
         _row(f"job, {name}", num, seconds, f", {rate:.0f} between shards")
     return _digest(output)
@@ -164,13 +165,13 @@ def _fill(folder: Path, num: int) -> None:
         list(threads.map(lambda i: (folder / f"{i:06d}.jpg").write_bytes(kinds[i % len(kinds)]), range(num)))
 
 
-def _run(home: Path, output: Path, actors: int, kill: bool) -> tuple[float, float]:
+def _run(home: Path, output: Path, actors: int, kill: bool, readers: int | str) -> tuple[float, float]:
     """Seconds of the command, and images a second from its first shard on; its actor is killed halfway if asked."""
     spec = home / f"{output.name}.yaml"
     spec.write_text(
         f"name: gpu\npool: {{uri: {home}/pool, format: images}}\nmodel: {{factory: 'networks:resnet18'}}\n"
         f"transform: networks:to_input\nextract: {{actors: {actors}, gpus_per_actor: {1 / actors}, "
-        f"batch_size: 128, shard_size: {SHARD}}}\n"
+        f"executor: ray, readers: {readers}, batch_size: 128, shard_size: {SHARD}}}\n"
         f"sample: {{method: srs, budget: 10}}\noutput: {output}\n"
     )
     killed = threading.Event()

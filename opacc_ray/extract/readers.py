@@ -116,6 +116,7 @@ class Readers:
             reader.end()
         self._threads.shutdown(cancel_futures=True)
         for reader in self._readers:
+            reader.end()  # one that was starting
             reader.forget()
 
     def _start(self, reader: "_Reader") -> None:
