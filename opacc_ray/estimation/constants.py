@@ -9,7 +9,7 @@ PRIOR_LABELS = 20
 LEAST_SHARE = 0.5
 """Least variance, in multiples of the predicted one: a prediction may widen an interval without being confirmed."""
 
-MOST_NARROWED, MUCH_NARROWED = 10, 3
+MOST_NARROWED, MUCH_NARROWED = 10, 4
 """Factor by which predictions may narrow what is unseen where they predict no event: the largest one, and from which
 on the estimate says so."""
 

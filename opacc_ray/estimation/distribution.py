@@ -36,7 +36,7 @@ events as they show, predictions may narrow what hides there by a factor of k:
 
     upper end >= θ̂ + S·CP/k        k = min(1 + c·failures, 10)
 
-with all failures that the labels met, which confirm the predictions. A larger factor than 3 between S·CP and what is
+with all failures that the labels met, which confirm the predictions. A larger factor than 4 between S·CP and what is
 stated is reported: where nothing was met, and predictions are wrong just there, no interval of that width can hold.
 
 What is stated is the estimate moved towards θ_p, what predictions and labels alone say, and where the labels contradict
