@@ -386,7 +386,7 @@ def if_predicted_text(metric: str, found: documents.StatedMetric) -> str | None:
     own, trusting = (stated(item, metric).interval for item in (found, second))
     unit = " %" * in_percent(metric)
     return (
-        f"{_first(name)}: {own}{unit} holds whatever the confidence is worth. If the confidence is right "
+        f"{_first(name)}: {own}{unit} allows for a confidence that is wrong. If the confidence is right "
         f"about the examples without a label, it is {trusting}{unit}. It is {'above' if rises else 'below'} {end} only "
         f"if more than {second.factor:.3g} times as many examples of {positive} hide among these as the confidence "
         f"predicts. {counted(second.labels, 'label')} drawn there at random would settle that."

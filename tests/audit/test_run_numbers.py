@@ -164,7 +164,7 @@ def test_terminal_states_the_worst_slice_first_and_both_intervals_of_a_rare_clas
     told = IfPredicted(value=0.5, low=0.4, high=0.6, factor=3.04, labels=400)
     rare = found.metrics["f1@defect"].model_copy(update={"if_predicted": told})
     shown = terminal_text(answers.estimate(found.model_copy(update={"metrics": {"f1@defect": rare}})))
-    assert "holds whatever the confidence is worth" in shown
+    assert "allows for a confidence that is wrong" in shown
     assert "it is 40.0 to 60.0 %. It is below 40.0 % only if more than 3.04 times as many examples of defect" in shown
 
 

@@ -64,7 +64,7 @@ def test_numbers_asked_for_have_a_name_a_meaning_and_both_statements(gathered: t
             "too few labels to tell 20.0 to 93.0",
         ],
     ]
-    assert html.count("<p>Recall of dog: 20.0 to 93.0 % holds whatever the confidence is worth.") == 1
+    assert html.count("<p>Recall of dog: 20.0 to 93.0 % allows for a confidence that is wrong.") == 1
     assert "about the examples without a label, it is 84.0 to 93.0 %. It is below 84.0 % only if more than 3" in html
     assert "400 labels drawn there at random would settle that." in html
 
