@@ -38,6 +38,7 @@ from opacc_ray.labels.label_actions import AnswerList, ImportedLabels, Withdrawn
 from opacc_ray.labels.label_log import LabelAction, Score, label_rules
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.shown_examples import read_shown
+from opacc_ray.lake.formats import refuse_workbook
 from opacc_ray.report.answers import round_done
 from opacc_ray.report.report_documents import WrittenReport
 from opacc_ray.runs.run import Run
@@ -345,6 +346,8 @@ class Audit:
         LabelError
             No label is given, an id was not chosen, a label is none of the classes, or labels are in conflict. Nothing
             is imported then.
+        SpecError
+            The file is a workbook.
         """
         if isinstance(labels, Audit):
             if annotator or numbers_are_classes or only_selected:
@@ -352,6 +355,7 @@ class Audit:
             return label_actions.import_answers(self.record, labels.record, conflict=conflict)
         if isinstance(labels, str | os.PathLike):
             name = os.fspath(labels)
+            refuse_workbook(name)
             data = _bytes_of(name)
         else:
             name, data = "notebook.jsonl", as_jsonl(_rows_of(labels))

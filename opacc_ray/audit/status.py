@@ -437,6 +437,7 @@ class RunStatus(Document):
     estimate: AccuracyEstimate | None  # the last estimate; null if there is none
     # whether the last estimate uses all present labels; null without an estimate
     estimate_is_current: bool | None = None
+    lost: list[str] = Field(default=[])  # files of labels that are missing, a sentence each
     waits_for: str  # the next thing to do, in words
     # command to run next and its arguments, without the run; empty: run the spec again
     step: list[str] = Field(default=[])
@@ -450,7 +451,7 @@ def status(run: Run, *, with_warnings: bool = True) -> RunStatus:
     caller that does not show them leaves them out.
     """
     index, total = run.read_index(), run.header.pool.num_shards
-    lost, failure = "; ".join(read_log(run).lost.values()), read_failure(run)
+    lost, failure = list(read_log(run).lost.values()), read_failure(run)
     rounds, conflict = _rounds(run) if index and run.rounds() else ([], None)
     counts, estimate, is_current = [item.counts() for item in rounds], run.read_estimate(), None
     if estimate is not None:
@@ -458,7 +459,7 @@ def status(run: Run, *, with_warnings: bool = True) -> RunStatus:
         stops_at = (None, ACCURACY) if goal is None else (goal.half_width, goal.target)
         stated = estimate.labels_digest, (estimate.goal, estimate.goal_of)
         is_current = bool(rounds) and stated == (digest_of(rounds), stops_at)
-    waits_for, step = lost or conflict or _waits_for(rounds, is_current), list[str]()
+    waits_for, step = "; ".join(lost) or conflict or _waits_for(rounds, is_current), list[str]()
     if failure and not rounds:
         waits_for = f"another run of its spec, which failed: {failure.error}"
     elif not index:
@@ -478,6 +479,7 @@ def status(run: Run, *, with_warnings: bool = True) -> RunStatus:
         rounds=counts,
         estimate=estimate,
         estimate_is_current=is_current,
+        lost=lost,
         waits_for=waits_for,
         step=step,
     )

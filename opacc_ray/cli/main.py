@@ -19,7 +19,7 @@ from click.shell_completion import shell_complete
 from opacc_ray._version import __version__
 from opacc_ray.audit import EXPORTERS
 from opacc_ray.cli import command as cli
-from opacc_ray.errors import LabelsAwaited, OpaccError, SpecError, counted
+from opacc_ray.errors import DataError, LabelsAwaited, OpaccError, SpecError, counted
 from opacc_ray.registry import Lazy, Registry
 from opacc_ray.runs.run_names import known_outputs, remember, uri_of
 
@@ -217,7 +217,8 @@ def status(audit: "Audit", show_log: bool) -> cli.Answer:
         entries = audit.log()
         return cli.Answer(entries, answers.run_log(entries))
     state = audit.status()
-    return cli.Answer(state, answers.status(state))
+    lost = DataError(f"labels are lost: {state.lost[0]}") if state.lost else None
+    return cli.Answer(state, answers.status(state), lost)
 
 
 @cli.command("next")

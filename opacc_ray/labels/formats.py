@@ -62,6 +62,7 @@ HEAD = 1 << 16  # bytes from which the format of a file is recognised
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # unambiguous: linear time
 WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)
+SEPARATOR_LINE = re.compile(r"sep=[,;\t]?", re.IGNORECASE)  # for Excel; the separator is gone if it is the file's
 UNSURE = frozenset({"?", "unsure", "can't tell", "cannot tell", "skipped"})
 ANSWERED = frozenset({"", "labelled", "labeled", "done", "completed"})
 
@@ -498,7 +499,8 @@ def _rows(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             raise CsvError(
                 f"{file.name} line {number} is not valid CSV ({error}): check the quotes from there on"
             ) from None
-        if cells and (cells[0].strip() or any(map(str.strip, cells))):
+        is_hint = number == 1 and SEPARATOR_LINE.fullmatch("".join(cells or ())) is not None
+        if cells and not is_hint and (cells[0].strip() or any(map(str.strip, cells))):
             yield number, cells
 
 

@@ -310,18 +310,19 @@ def _refuse_other_question(run: Run, other: Run) -> None:
 def _take(run: Run, name: str, data: bytes, fields: dict[str, Any]) -> ImportedLabels:
     """Log the import of a file, with ``fields`` of its action that do not depend on the log, unless nothing changes."""
     imported: list[ImportedLabels] = []
-    asked = LabelAction(action="import", at="", **fields | {"source": fields["source"][-200:]})
+    source = fields["source"]  # for messages; ``name`` may be that of a file with some of its rows
+    asked = LabelAction(action="import", at="", **fields | {"source": source[-200:]})
     key = name_of_labels(name, data)
 
     def decide(now: Run) -> LabelAction | None:
         log = read_log(now)
-        content, rule = label_log.label_file(now.spec, name, data), asked.conflict or log.rules.conflict
+        content, rule = label_log.label_file(now.spec, source, data), asked.conflict or log.rules.conflict
         counts = FileCounts(content, now.spec.model, asked.annotator, log.now())
         changes: dict[str, Any] = {"at": log.now(), "conflict": None if rule == log.rules.conflict else rule}
         known = log.find(key, asked.annotator)
         if known is None:
             changes |= {"file": key, "file_format": formats.format_of(content)}
-            changes["names"] = _names_in(now, name, counts.ids)
+            changes["names"] = _names_in(now, source, counts.ids)
             if now.spec.model.classes and asked.numbers_are_classes is None:
                 changes["numbers_are_classes"] = log.rules.numbers_are_classes
         action = (asked if known is None else known.action).model_copy(update={"action": "import"} | changes)

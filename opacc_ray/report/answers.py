@@ -229,6 +229,8 @@ def status(document: "RunStatus") -> list[facts.Line]:
         labelled = sum(item.labelled for item in document.rounds)
         news = f"{counted(labelled, 'label')} now" if labelled != estimate.n else "labels, rounds or score changed"
         age = f"{facts.GAP}old: {news}" if document.estimate_is_current is False else ""
+        if estimate.lead in estimate.metrics:
+            lines += metric_lines(estimate.lead, estimate.metrics[estimate.lead], estimate)
         lines += [_result(estimate, f"{_sample(estimate)}{age}"), *_measure(estimate)]
     lines += facts.facts(("waits for", document.waits_for))
     if not document.step:

@@ -127,7 +127,9 @@ def read_predictions(
 def _read_columns(table: Any, columns: Mapping[str, Any], task: str | None, problems: list[str]) -> dict[str, Any]:
     """Return the values of the columns, by their keys; add what is wrong to ``problems``."""
     values: dict[str, Any] = {"prediction": (None, None), "confidence": None}
-    problems += _empty_rows(table) if len(table) else ["it has no row"]
+    empty = _empty_rows(table)
+    problems += _about_empty(empty) if len(table) else ["it has no row"]
+    table = table.slice(0, empty[0]) if len(empty) else table  # what an empty row lacks was said; numbers of rows stay
     for key, read in (_READERS | ({"prediction": _values} if task == "regression" else {})).items():
         try:
             if key in columns and len(table):
@@ -212,9 +214,13 @@ def _match(
     return columns, problems
 
 
-def _empty_rows(table: Any) -> list[str]:
-    """Return a problem if rows of a table are nulls alone, as spreadsheets leave them."""
-    rows = np.flatnonzero(np.all([to_numpy(table[name].is_null()) for name in table.column_names], axis=0))
+def _empty_rows(table: Any) -> NDArray[np.int64]:
+    """Return the numbers of the rows, from 0, that are nulls alone, as spreadsheets leave them."""
+    return np.flatnonzero(np.all([to_numpy(table[name].is_null()) for name in table.column_names], axis=0))
+
+
+def _about_empty(rows: NDArray[np.int64]) -> list[str]:
+    """Return a problem if there are empty rows."""
     more = f", and {counted(len(rows) - 1, 'other row')}: remove them" if len(rows) > 1 else ": remove it"
     return [f"row {rows[0] + 1} of the data is empty{more}"] if len(rows) else []
 
@@ -523,10 +529,11 @@ def kept_spec(spec: Spec) -> Spec:
         if spec.identity() != before.identity():
             values, others = _by_key(before.identity()), _by_key(spec.identity())
             differing = sorted(key for key in values | others if values.get(key) != others.get(key))
-            texts = shortened(", ".join(f"{key}={values.get(key, 'none')}" for key in differing), 200)
+            changes = [f"{key}={values.get(key, 'none')}, now {others.get(key, 'none')}" for key in differing]
+            texts = shortened("; ".join(changes), 200)
             run = quote(store.uri_of(runs[-1]).removeprefix("file://"))
             raise SpecError(
-                f"{uri} is another spec of this name, with {texts}; `opacc next {run} --budget N` draws N more, and "
+                f"{uri} is another spec of this name: it has {texts}; `opacc next {run} --budget N` draws N more, and "
                 f"`opacc run --like {run} --budget N` N others; or choose another name with --name"
             )
     text = as_yaml(spec).encode()

@@ -208,7 +208,7 @@ def test_labels_that_are_lost_before_any_estimate_are_named(
             DataError, match=f"{said}.*restore it or import it again, or `opacc labels withdraw .* to go on"
         ):
             accuracy.estimate(run) if command == "estimate" else verbs.next_round(run, 10)
-    assert lost[0] in told(capsys, "status", run.uri)
+    assert lost[0] in told(capsys, "status", run.uri, code=5)
     found = {fault.file for fault in verify(run.uri).faults if "is lost, with" in fault.problem}
     assert found == {run.store.uri_of(key) for key in lost}
     for key, data in kept.items():
@@ -381,6 +381,9 @@ def test_a_file_of_all_labels_answers_the_selected_examples_alone(run: Run) -> N
     late = f"id,label,labelled_at\nother,cat,\n{ids[0]},cat,2999-01-01T00:00:00Z\n"
     with pytest.raises(LabelError, match=r"truth.csv line 3 was labelled at '2999-01-01T00:00:00Z', which"):
         label_actions.import_labels(run, "truth.csv", late.encode(), only_selected=True)
+    other = f"id,label\n{ids[0]},dog\n".encode()
+    with pytest.raises(LabelError, match=rf"^truth.csv: labels in conflict on 1 example\(s\): '{ids[0]}' "):
+        label_actions.import_labels(run, "truth.csv", other, only_selected=True)
     with pytest.raises(
         LabelError, match=r"truth.csv has no label of a selected example, but 1 rows of others: take ids from"
     ):

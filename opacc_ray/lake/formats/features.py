@@ -45,6 +45,9 @@ MAX_BYTES = 2**31 - 1
 LEADING_ZERO = re.compile(rb'[\n,;\t|"]-?0\d')
 """Where a column may have codes such as 007, which are texts: as a number it would be one with 7."""
 
+SEPARATOR_LINE = re.compile(rb'"?sep=([,;\t|])"?\r?\n', re.IGNORECASE)
+"""First line by which a file tells Excel what separates its cells."""
+
 DECIMAL_COMMA = r"^[+-]?(\d+,?\d*|,\d+)([eE][+-]?\d+)?$"
 
 
@@ -167,7 +170,10 @@ def _parse_csv(content: bytes, text_columns: Sequence[str], feature_columns: Seq
     import pyarrow.compute as pc
     from pyarrow import csv
 
-    delimiter = max(",;\t|", key=content.partition(b"\n")[0].decode().count)
+    hint = SEPARATOR_LINE.match(content)
+    if hint:
+        content = content[hint.end() :]
+    delimiter = hint[1].decode() if hint else max(",;\t|", key=content.partition(b"\n")[0].decode().count)
 
     def read(texts: Sequence[str]) -> Any:
         return csv.read_csv(
