@@ -1,15 +1,18 @@
 """The driver's time and memory to plan pools of many objects, beyond the time that the S3 server takes.
 
     python benchmarks/listing.py [--objects 200000] [--files 5000] [--rows 2000] [--tries 3]
+                                 [--keys 1000000] [--folders 1000] [--wait 0.05]
 
 An S3 server in a process of its own, with pages of 1,000 objects in memory, holds images, and Parquet files of one
 content. It has a core of its own, as if it were on another machine. A bare loop over the same requests, which parses
 nothing, measures the server; then a new process plans the pool. Both run several times, and the fastest of each counts.
 Prints a Markdown table: seconds of both, their difference, seconds of CPU of the plan, and the most memory of its
-process.
+process. The last pool has many folders, and each page comes after a wait, as from a server that is far away.
 """
 
 import argparse
+import bisect
+import functools
 import hashlib
 import http.client
 import os
@@ -19,6 +22,7 @@ import socketserver
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -43,7 +47,7 @@ COLUMNS = (
     "MB at most",
 )
 
-POOLS = ("images", "parquet", "parquet among images")
+POOLS = ("images", "parquet", "parquet among images", "images in folders")
 
 PAGE = 1000  # objects of a page, as S3 has them
 
@@ -56,14 +60,19 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=5_000)
     parser.add_argument("--rows", type=int, default=2_000, help="of each Parquet file")
     parser.add_argument("--tries", type=int, default=3)
+    parser.add_argument("--keys", type=int, default=1_000_000, help="of the pool in folders")
+    parser.add_argument("--folders", type=int, default=1_000)
+    parser.add_argument("--wait", type=float, default=0.05, help="seconds before each page of the pool in folders")
     given = parser.parse_args()
     first, *others = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, others or [first])
     print(markdown.header(COLUMNS))
     for pool in POOLS:
-        images = 0 if pool == "parquet" else given.objects
-        files = 0 if pool == "images" else given.files
-        server = [sys.executable, __file__, "serve", str(images), str(files), str(given.rows), str(first)]
+        in_folders = pool == "images in folders"
+        images = given.keys if in_folders else 0 if pool == "parquet" else given.objects
+        files = given.files if "parquet" in pool else 0
+        far = (given.folders, given.wait) if in_folders else (1, 0)
+        server = [sys.executable, __file__, "serve", *map(str, (images, files, given.rows, first, *far))]
         with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
@@ -124,16 +133,24 @@ def plan_here(kind: str, num_files: int) -> None:
 # -- the server --------------------------------------------------------------------------------------------------
 
 
-def serve(images: int, files: int, rows: int, core: int) -> None:
+def serve(images: int, files: int, rows: int, core: int, folders: int, wait: float) -> None:
     """Serve a bucket on one core until the process ends; print the address."""
     os.sched_setaffinity(0, [core])
     content = _parquet(rows)
     size = len(content)
     tag = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    keys = [(f"pool/images/{number:07d}.jpg", 100_000, tag) for number in range(images)]
-    keys += [(_key(number), size, tag) for number in range(files)]
-    pages = [keys[first : first + PAGE] for first in range(0, len(keys), PAGE)]
-    listed = [_page(page, number + 1 if number + 1 < len(pages) else None) for number, page in enumerate(pages)]
+    keys = [(f"pool/images{number * folders // images:04d}/{number:07d}.jpg", 100_000, tag) for number in range(images)]
+    keys = sorted(keys + [(_key(number), size, tag) for number in range(files)])
+
+    @functools.cache
+    def listed(prefix: str, delimiter: str, first: int) -> bytes:
+        """A page of a prefix, or all its folders, which have no objects beside them here."""
+        below = range(*(bisect.bisect(keys, (end,)) for end in (prefix, prefix + "\x7f")))
+        if delimiter:
+            names = {keys[number][0][: keys[number][0].find("/", len(prefix)) + 1] for number in below}
+            return _page([], None, sorted(names))
+        following = first + PAGE if first + PAGE < len(below) else None
+        return _page([keys[number] for number in below[first : first + PAGE]], following)
 
     class Answers(socketserver.StreamRequestHandler):
         disable_nagle_algorithm = True
@@ -145,7 +162,11 @@ def serve(images: int, files: int, rows: int, core: int) -> None:
                 wanted = re.search(rb"(?i)\r\nrange: *bytes=(\d*)-(\d*)", b"\r\n" + headers)
                 status, body = "200 OK", content
                 if "list-type" in query:
-                    body = listed[int(query.get("continuation-token", ["0"])[0])]
+                    prefix, delimiter, token = (
+                        query.get(name, [""])[0] for name in ("prefix", "delimiter", "continuation-token")
+                    )
+                    body = listed(prefix, delimiter, int(token or 0))
+                    time.sleep(wait)
                 elif wanted:
                     start = int(wanted[1]) if wanted[1] else max(size - int(wanted[2]), 0)
                     stop = min(int(wanted[2]) + 1, size) if wanted[1] and wanted[2] else size
@@ -172,13 +193,14 @@ def _parquet(rows: int) -> bytes:
     return encode(pa.table({"id": [f"photo-{row:09d}" for row in range(rows)], **columns}))
 
 
-def _page(keys: list[tuple[str, int, str]], following: int | None) -> bytes:
+def _page(keys: list[tuple[str, int, str]], following: int | None, folders: Sequence[str] = ()) -> bytes:
     """A page of a listing, as S3 writes it."""
     contents = "".join(
         f"<Contents><Key>{quote(key, safe='/')}</Key><LastModified>2026-01-31T12:00:00.000Z</LastModified>"
         f"<ETag>&quot;{tag}&quot;</ETag><Size>{size}</Size><StorageClass>STANDARD</StorageClass></Contents>"
         for key, size, tag in keys
     )
+    contents += "".join(f"<CommonPrefixes><Prefix>{quote(name)}</Prefix></CommonPrefixes>" for name in folders)
     more = "" if following is None else f"<NextContinuationToken>{following}</NextContinuationToken>"
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
@@ -190,7 +212,7 @@ def _page(keys: list[tuple[str, int, str]], following: int | None) -> bytes:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
-        serve(*map(int, sys.argv[2:]))
+        serve(*map(int, sys.argv[2:7]), float(sys.argv[7]))
     elif sys.argv[1:2] == ["plan"]:
         plan_here(sys.argv[2], int(sys.argv[3]))
     else:

@@ -21,6 +21,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -41,6 +42,8 @@ Access = Literal["anonymous", "requester-pays"]
 
 _NO_ETAG = "modified "  # first word of the tag of an object without an ETag
 LISTED = 100_000  # objects of a listing after which it is logged, which takes half a minute or so
+LISTERS = 16  # threads that list folders
+SMALL_FOLDERS = 4  # more of them in a first page, of 1,000 keys, are too small to be listed one by one
 MULTIPART_BYTES = 64 << 20  # larger objects are uploaded in parts
 
 _CONDITIONAL: dict[str, bool] = {}
@@ -277,22 +280,19 @@ class S3Store(Store):
 
     @patient
     def survey(self, prefix: str = "") -> Listing:
-        """List objects, without keys that end in '/': consoles make them to show a folder."""
-        entries = {}  # by key, as a server may show an object twice while it is being replaced
-        newest: datetime | None = None
-        told = 0
+        """List objects, without keys that end in '/': consoles make them to show a folder.
+
+        Folders below a prefix of more than one page are listed in parallel.
+        """
+        from botocore.exceptions import ClientError
+
         with self._client("list", prefix) as s3:
-            pages = s3.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self.bucket, Prefix=self.prefix + prefix):
-                for found in page.get("Contents", []):
-                    if not found["Key"].endswith("/"):
-                        key = found["Key"].removeprefix(self.prefix)
-                        entries[key] = Entry(key, found["Size"], _tag(found))
-                        newest = max(newest or found["LastModified"], found["LastModified"])
-                if len(entries) // LISTED > told:
-                    told = len(entries) // LISTED
-                    log.info("listing %s: %s objects so far", self.uri, f"{len(entries):,}")
-        return Listing(sorted(entries.values()), [], newest)
+            try:
+                return _Survey(self, s3, LISTERS).listing(self.prefix + prefix)
+            except ClientError as error:
+                if error.response["Error"]["Code"] != "AccessDenied":
+                    raise
+            return _Survey(self, s3, 1).listing(self.prefix + prefix)  # rights may be for this very prefix
 
     @contextmanager
     def _client(self, action: str, key: str) -> Iterator[Any]:
@@ -310,6 +310,64 @@ class S3Store(Store):
         except (BotoCoreError, ClientError, ValueError) as error:
             reason = reason_of(error)
             raise StorageError(f"cannot {action} {self.uri_of(key).rstrip('/')}: {reason}") from error
+
+
+class _Survey:
+    """A listing in progress: pages of one prefix follow one another, and those of several come in parallel."""
+
+    def __init__(self, store: S3Store, s3: Any, threads: int) -> None:
+        self._store, self._s3, self._threads = store, s3, threads
+        self._lock = threading.Lock()
+        self._entries: dict[str, Entry] = {}  # by key, as a server may show an object twice while it is being replaced
+        self._newest: datetime | None = None
+        self._logged = 0
+
+    def listing(self, prefix: str) -> Listing:
+        folders = self._list(prefix)
+        if folders:
+            with ThreadPoolExecutor(self._threads, thread_name_prefix="opacc-listing") as pool:
+                tasks = [pool.submit(self._list, folder) for folder in folders]
+                try:
+                    for task in tasks:  # which grows as folders of folders are met
+                        tasks += [pool.submit(self._list, folder) for folder in task.result()]
+                finally:
+                    pool.shutdown(wait=False, cancel_futures=True)
+        return Listing(sorted(self._entries.values()), [], self._newest)
+
+    def _list(self, prefix: str) -> list[str]:
+        """Take the objects of a prefix, and return its folders if those have to be listed instead."""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._store.bucket, Prefix=prefix)
+        for number, page in enumerate(pages):
+            if number == 0 and page.get("IsTruncated") and (folders := self._folders(prefix, page)):
+                return folders
+            self._take(page)
+        return []
+
+    def _folders(self, prefix: str, first: Any) -> list[str]:
+        """Return the folders of a prefix after taking the objects beside them; none if its pages have to be read.
+
+        That is so if listing folders apart would take many more requests, or if the server does not tell all of them.
+        """
+        seen = {key[: key.find("/", len(prefix)) + 1] for key in (found["Key"] for found in first["Contents"])} - {""}
+        if self._threads == 1 or not 0 < len(seen) <= SMALL_FOLDERS:
+            return []
+        page = self._s3.list_objects_v2(Bucket=self._store.bucket, Prefix=prefix, Delimiter="/")
+        folders = [found["Prefix"] for found in page.get("CommonPrefixes", [])]
+        if page.get("IsTruncated") or not seen <= set(folders):
+            return []
+        self._take(page)
+        return folders
+
+    def _take(self, page: Any) -> None:
+        with self._lock:
+            for found in page.get("Contents", []):
+                if not found["Key"].endswith("/"):
+                    key = found["Key"].removeprefix(self._store.prefix)
+                    self._entries[key] = Entry(key, found["Size"], _tag(found))
+                    self._newest = max(self._newest or found["LastModified"], found["LastModified"])
+            if len(self._entries) // LISTED > self._logged:
+                self._logged = len(self._entries) // LISTED
+                log.info("listing %s: %s objects so far", self._store.uri, f"{len(self._entries):,}")
 
 
 def _put_new(s3: Any, bucket: str, key: str, data: bytes) -> bool | None:

@@ -6,10 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pytest
 from botocore.exceptions import ClientError
 from local_s3 import LocalS3
 from local_server import LocalServer, QuietHandler
+from moto.server import ThreadedMotoServer
+from s3_proxies import FailingDoor
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake import s3_store
@@ -119,6 +122,48 @@ def test_a_listing_asks_little_of_the_server(scripted: ScriptedS3) -> None:
     scripted.answers = [(200, body, len(body))]
     tag = "modified 2026-01-01 00:00:00+00:00"
     assert open_store("s3://lake/x").list() == [("a", 2, tag), ("b", 3, tag)]
+
+
+@pytest.fixture
+def short_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDoor]:
+    """A bucket `lake` on a server whose pages have 5 keys, behind a door."""
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "5")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    with FailingDoor("http://{}:{}".format(*server.get_host_and_port()), []) as door:
+        for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+            monkeypatch.setenv(name, door.endpoint)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "any")
+        s3_store.client_for().create_bucket(Bucket="lake")
+        yield door
+    server.stop()
+
+
+FOLDERS = ("", "a/", "a//", "b/c/", "b/c/ü &/", "b/d/", "x/")
+
+
+@pytest.mark.parametrize(
+    ("fault", "times", "request_"),
+    [("truncated", 3, "delimiter="), ("403", -1, "delimiter="), ("403", -1, "prefix=pool%2F(b%2F)?[^&b]")],
+)
+def test_folders_listed_in_parallel_are_the_listing(
+    short_pages: FailingDoor, fault: str, times: int, request_: str
+) -> None:
+    """As pages that follow one another, also where only the listing of the pool itself is allowed."""
+    rng = np.random.default_rng(1)
+    keys = {f"{rng.choice(FOLDERS)}{number}" for number in rng.integers(1000, size=60)} | {"a/", "b/c/"}
+    for key in (*(f"pool/{key}" for key in keys), "pool-2/a/1", "poo"):
+        s3_store.client_for().put_object(Bucket="lake", Key=key, Body=key.encode())
+    short_pages.rules = [{"times": times, "fault": fault, "request": request_}]
+    store = open_store("s3://lake/pool")
+    listing = store.survey()
+    assert [entry.key for entry in listing.entries] == sorted(key for key in keys if not key.endswith("/"))
+    assert all(entry.size == len(f"pool/{entry.key}".encode()) for entry in listing.entries)
+    assert [entry.key for entry in store.list("b/")] == sorted(
+        key for key in keys if key[:2] == "b/" and key[-1] != "/"
+    )
+    assert times != short_pages.rules[0]["times"] <= 0  # the rule was applied
 
 
 def test_an_object_is_found_without_the_right_to_list(scripted: ScriptedS3) -> None:
