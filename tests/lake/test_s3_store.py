@@ -125,8 +125,8 @@ def test_a_listing_asks_little_of_the_server(scripted: ScriptedS3) -> None:
 
 
 @pytest.fixture
-def short_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDoor]:
-    """A bucket `lake` on a server whose pages have 5 keys, behind a door."""
+def short_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FailingDoor, str]]:
+    """A server whose pages have 5 keys, behind a door, and a bucket there."""
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "5")
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -135,8 +135,10 @@ def short_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDoor]:
             monkeypatch.setenv(name, door.endpoint)
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.setenv(name, "any")
-        s3_store.client_for().create_bucket(Bucket="lake")
-        yield door
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "8")
+        bucket = f"lake-{uuid4().hex}"  # servers of one process share their buckets
+        s3_store.client_for().create_bucket(Bucket=bucket)
+        yield door, bucket
     server.stop()
 
 
@@ -148,22 +150,23 @@ FOLDERS = ("", "a/", "a//", "b/c/", "b/c/ü &/", "b/d/", "x/")
     [("truncated", 3, "delimiter="), ("403", -1, "delimiter="), ("403", -1, "prefix=pool%2F(b%2F)?[^&b]")],
 )
 def test_folders_listed_in_parallel_are_the_listing(
-    short_pages: FailingDoor, fault: str, times: int, request_: str
+    short_pages: tuple[FailingDoor, str], fault: str, times: int, request_: str
 ) -> None:
     """As pages that follow one another, also where only the listing of the pool itself is allowed."""
+    door, bucket = short_pages
     rng = np.random.default_rng(1)
     keys = {f"{rng.choice(FOLDERS)}{number}" for number in rng.integers(1000, size=60)} | {"a/", "b/c/"}
     for key in (*(f"pool/{key}" for key in keys), "pool-2/a/1", "poo"):
-        s3_store.client_for().put_object(Bucket="lake", Key=key, Body=key.encode())
-    short_pages.rules = [{"times": times, "fault": fault, "request": request_}]
-    store = open_store("s3://lake/pool")
+        s3_store.client_for().put_object(Bucket=bucket, Key=key, Body=key.encode())
+    door.rules = [{"times": times, "fault": fault, "request": request_}]
+    store = open_store(f"s3://{bucket}/pool")
     listing = store.survey()
     assert [entry.key for entry in listing.entries] == sorted(key for key in keys if not key.endswith("/"))
     assert all(entry.size == len(f"pool/{entry.key}".encode()) for entry in listing.entries)
     assert [entry.key for entry in store.list("b/")] == sorted(
         key for key in keys if key[:2] == "b/" and key[-1] != "/"
     )
-    assert times != short_pages.rules[0]["times"] <= 0  # the rule was applied
+    assert times != door.rules[0]["times"] <= 0  # the rule was applied
 
 
 def test_an_object_is_found_without_the_right_to_list(scripted: ScriptedS3) -> None:
