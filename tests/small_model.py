@@ -1,5 +1,6 @@
 """The model of the tests' users, for the pictures of `small_pictures`."""
 
+import math
 import os
 import time
 import weakref
@@ -59,6 +60,20 @@ def noted_network(folder: str, seconds: float = 5) -> Net:  # by default until a
         time.sleep(seconds)
 
     net.register_forward_pre_hook(note)
+    return net
+
+
+def faster_in_half(seconds: float) -> Net:
+    """The same, but it takes some seconds more in float32, or in bfloat16 if they are negative; NaN: it fails there."""
+    net = network()
+
+    def wait(_: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
+        is_half = inputs[0].dtype == torch.bfloat16
+        if is_half and math.isnan(seconds):
+            raise RuntimeError("not implemented for 'BFloat16'")
+        time.sleep(max(0.01, -seconds if is_half else seconds))
+
+    net.register_forward_pre_hook(wait)
     return net
 
 

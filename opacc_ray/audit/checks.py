@@ -75,6 +75,13 @@ class MeasuredPace(Part):
     device: str  # device of the model: cpu or cuda
 
 
+class MeasuredHalf(Part):
+    """Gain and cost of `precision: bfloat16`, for one batch on this machine."""
+
+    gain: float = Field(gt=1)  # how many times as fast as float32
+    change: float = Field(ge=0)  # largest change of an output, divided by the largest output
+
+
 class RunPlan(Part):
     """Forecast of the resources for a run."""
 
@@ -92,6 +99,7 @@ class RunPlan(Part):
     # objects, compared with the run whose features are taken; the rest is for new ones
     pool_changes: PoolChanges | None = None
     pace: MeasuredPace  # the measured pace
+    bfloat16: MeasuredHalf | None  # null unless a torch model in float32 gains by it
     left_out: list[str]  # features without a time forecast, because they are compared with a reference
 
 
@@ -318,6 +326,7 @@ def _planned(spec: Spec, plans: list[Plan], pace: Pace, device: str, actors: int
             computing=pace.compute,
             device=device,
         ),
+        bfloat16=pace.half and MeasuredHalf(**pace.half._asdict()),
         left_out=[name for name in SURPRISE if name in spec.features()],
     )
 

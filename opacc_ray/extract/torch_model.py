@@ -100,18 +100,13 @@ class Model(Device):
         coverage: CoverageSpec | None = None,
     ) -> None:
         super().__init__(device, threads)
-        self.dtype = _DTYPES[precision]
         self.note: str | None = None  # how the keys of the weights were changed, if they were
         self._is_program = spec.program is not None
         module = load_program(spec) if self._is_program else build(spec).eval()
         if spec.weights is not None:
             self.note = load_weights(module, spec)
-        self.module = module.to(self.device, self.dtype)
-        self._format = torch.contiguous_format
-        if precision != "float32":  # in which convolutions are faster with channels last
-            self._format = torch.channels_last
-            for own in self.module.parameters():
-                own.data = own.data.contiguous(memory_format=self._format) if own.ndim == 4 else own.data
+        self.module = module
+        self.compute_in(precision)
         self._seen: dict[str, torch.Tensor] = {}  # layer -> (B, neurons), of those called in this batch
         if not self._is_program:
             self._watch_hidden(spec.hidden_layer)
@@ -119,6 +114,16 @@ class Model(Device):
         self._may_be_idle = True  # layers that the spec does not name need not be called
         if coverage is not None:
             self._watch_covered(coverage)
+
+    def compute_in(self, precision: str) -> None:
+        """Convert the module on its device, and compute in that precision from now on."""
+        self.dtype = _DTYPES[precision]
+        self.module = self.module.to(self.device, self.dtype)
+        self._format = torch.contiguous_format
+        if precision != "float32":  # in which convolutions are faster with channels last
+            self._format = torch.channels_last
+            for own in self.module.parameters():
+                own.data = own.data.contiguous(memory_format=self._format) if own.ndim == 4 else own.data
 
     def __call__(self, batch: NDArray[np.float32]) -> Activations:
         """Run one batch (B, ...)."""

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
 from opacc_ray.extract.extraction import Extraction, Extractor
-from opacc_ray.extract.inference import Batch, Feed, check_bad, load_transform, transformed
+from opacc_ray.extract.inference import Batch, Feed, FunctionModel, check_bad, load_transform, transformed
 from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.model_code import watched
 from opacc_ray.extract.shards import (
@@ -40,6 +40,7 @@ from opacc_ray.extract.shards import (
     read_shard,
 )
 from opacc_ray.extract.table_columns import read_batches
+from opacc_ray.extract.user_code import user_code
 from opacc_ray.lake.examples import BadItem, Example, Plan, Shard, source_of
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.store_uris import Store
@@ -56,6 +57,8 @@ TRIED, PLACES = 64, 8  # number of examples, at most, and of evenly spread place
 SECONDS = 10.0  # time after which no further place is read
 RANDOM = 1e-4  # difference of two results for the same examples, relative to their spread, that no rounding explains
 SHARDS_TRIED = 8  # shards that are searched for an example that decodes, if none of the places has one
+RUNS, RUNNING = 3, 1.0  # of a batch, whose fastest counts, and seconds after which no further one begins
+WORTH = 1.1  # gain of bfloat16 below which it is not advised
 MOST_MEASURES = 4096  # values of an input that are compared one by one
 
 
@@ -261,6 +264,7 @@ class Pace(NamedTuple):
     feature_bytes: int  # of one example's features in a file, uris and ids included
     file_bytes: int  # of a file without its features
     process_bytes: int  # of this process with the model loaded
+    half: "HalfPrecision | None"  # None if it is not worth its rounding, or the spec or the model excludes it
 
 
 def measure_pace(job: Extraction, shards: Sequence[Shard], num_batches: int, device: str = "cpu") -> Pace:
@@ -294,7 +298,42 @@ def measure_pace(job: Extraction, shards: Sequence[Shard], num_batches: int, dev
         feature_bytes=max(1, round(per_example)),
         file_bytes=max(0, round(num_bytes - per_example * len(whole.ids))),
         process_bytes=resident_bytes(),
+        half=measure_half(extractor.feed, batch) if job.spec.extract.precision == "float32" else None,
     )
+
+
+class HalfPrecision(NamedTuple):
+    """Results of a torch model for a batch in bfloat16, compared with float32."""
+
+    gain: float  # how many times as fast
+    change: float  # the largest one of an output, divided by the largest output
+
+
+def measure_half(feed: Feed, batch: Batch) -> HalfPrecision | None:
+    """Run a batch in float32, then in bfloat16, which the model computes in from then on.
+
+    None if it is no torch model, fails in bfloat16, or gains less than ``WORTH``.
+    """
+    if isinstance(feed.model, FunctionModel):
+        return None
+    seconds, output = _fastest(feed, batch)
+    with suppress(DataError, MemoryError), user_code("the model in bfloat16"):
+        feed.model.compute_in("bfloat16")
+        of_half, rounded = _fastest(feed, batch)
+        change = float(np.abs(rounded - output).max() / (np.abs(output).max() or 1.0))
+        if seconds >= WORTH * of_half and np.isfinite(change):
+            return HalfPrecision(seconds / of_half, change)
+    return None
+
+
+def _fastest(feed: Feed, batch: Batch) -> tuple[float, NDArray[np.float32]]:
+    """Return the seconds of a batch in the fastest of some runs, after one that compiles, and its output."""
+    output, times = feed.run(batch).output, list[float]()
+    while len(times) < RUNS and sum(times) < RUNNING:
+        since = time.monotonic()
+        feed.run(batch)
+        times.append(time.monotonic() - since)
+    return min(times), output
 
 
 def _timed(

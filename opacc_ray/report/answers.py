@@ -116,7 +116,7 @@ def checks(document: "SpecChecks", spec: str) -> list[facts.Line]:
 
 def _plan(document: "RunPlan") -> list[facts.Fact]:
     """Describe what a run will take."""
-    pace, requests = document.pace, document.requests
+    pace, requests, half = document.pace, document.requests, document.bfloat16
     about, files = "about " * document.estimated, counted(document.files, "file")
     examples = f"{about}{counted(document.examples, 'example')} in {files}"
     actors = counted(document.actors, "actor")
@@ -131,6 +131,10 @@ def _plan(document: "RunPlan") -> list[facts.Fact]:
         ("time", f"{facts.seconds(3600 * document.hours)} with {actors}, without start-up"),
         ("memory", f"at most {per_actor} per actor, {driver} for the driver"),
         ("measured", took),
+        (
+            "bfloat16",
+            half and f"{half.gain:.2g} × as fast; outputs change by up to {100 * half.change:.2g} % of the largest",
+        ),
         ("without", without),
     )
 

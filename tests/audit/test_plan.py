@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from local_s3 import LocalS3
 from s3_proxies import CountingProxy
@@ -13,7 +14,9 @@ from opacc_ray.audit import checks
 from opacc_ray.audit.checks import actor_bytes, check, plan_run
 from opacc_ray.cli.command import terminal_text
 from opacc_ray.errors import SpecError
+from opacc_ray.extract import trial
 from opacc_ray.extract.extraction import Extraction, Extractor
+from opacc_ray.extract.inference import Feed
 from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.trial import measure_pace
 from opacc_ray.lake.store_uris import open_store
@@ -82,6 +85,43 @@ def test_memory_of_an_actor_grows_with_images_and_batches(spec: Callable[..., di
         more = actor_bytes(asked, large, readers) - actor_bytes(asked, pace, readers)
         assert more == 4 * readers * (48_000_000 - 64)
     assert actor_bytes(asked, pace, 2) > actor_bytes(asked, pace, 1) + (64 << 20)
+
+
+def test_bfloat16_is_advised_with_its_gain_and_the_change_of_outputs(
+    spec: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "BATCHES", 1)
+    monkeypatch.setattr(trial, "RUNNING", 0.01)
+    fast = {"factory": "small_model:faster_in_half", "arguments": {"seconds": 0.2}}
+    content = spec(sample={"method": "srs", "budget": 10})
+    asked = parse_spec(content | {"model": content["model"] | fast}, "spec")
+    made, _ = check(asked, "spec.yaml", forecast=True)
+    assert made.plan is not None
+    half = made.plan.bfloat16
+    assert half is not None
+    outputs = []
+    for precision in ("float32", "bfloat16"):
+        own = asked.model_copy(update={"extract": asked.extract.model_copy(update={"precision": precision})})
+        feed = Feed(own, own.pool)
+        outputs.append(feed.run(next(feed.read(plan_pool(own.pool, own.extract).shards[0], []))).output)
+    assert 2 < half.gain < 21
+    assert half.change == pytest.approx(np.abs(outputs[1] - outputs[0]).max() / np.abs(outputs[0]).max(), rel=1e-5)
+    assert 0 < half.change < 0.02
+    line = f"{half.gain:.2g} × as fast; outputs change by up to {100 * half.change:.2g} % of the largest"
+    assert line in terminal_text(answers.checks(made, "spec.yaml"))
+
+
+@pytest.mark.parametrize(("seconds", "precision"), [(-0.2, "float32"), (0.2, "bfloat16"), (float("nan"), "float32")])
+def test_bfloat16_is_not_advised_where_it_is_slower_or_used_or_fails(
+    spec: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, seconds: float, precision: str
+) -> None:
+    monkeypatch.setattr(checks, "BATCHES", 1)
+    monkeypatch.setattr(trial, "RUNNING", 0.01)
+    content = spec(sample={"method": "srs", "budget": 10})
+    content["model"] |= {"factory": "small_model:faster_in_half", "arguments": {"seconds": seconds}}
+    content["extract"] = content.get("extract", {}) | {"precision": precision}
+    asked = parse_spec(content, "spec")
+    assert plan_run(asked, plan_pool(asked.pool, asked.extract)).bfloat16 is None
 
 
 def test_nothing_is_written(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
