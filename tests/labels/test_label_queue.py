@@ -89,6 +89,7 @@ def test_an_unanswered_example_is_reserved_for_another_annotator_later(run: Run)
     clock = Clock()
     queue = LabelQueue(run, clock=clock)
     assert queue.next("ann") == 0
+    assert RESERVED == 15 * 60  # which the page calls a quarter of an hour
     clock.now = RESERVED - 1
     assert queue.next("bob") == 1
     clock.now = RESERVED + 1

@@ -182,7 +182,7 @@ function showEnd({ progress, different, more }) {
   const rest = progress.total - progress.done, title = rest ? "Nothing left for you" : more ? "This round is done" : "All labelled";
   $("endtitle").textContent = title;
   const lines = [`${rest || more ? "So far" : `Thank you, ${state.annotator}:`} ${progress.mine} of ${progress.total} answers are yours.`];
-  if (rest) lines.push(`${rest} more ${rest === 1 ? "is" : "are"} waiting for other people.${more ? " Another round may follow: leave this page open." : ""}`);
+  if (rest) lines.push(`${rest} more ${rest === 1 ? "is" : "are"} waiting for other people; what nobody answers comes back after a quarter of an hour.${more ? " Another round may follow: leave this page open." : ""}`);
   else if (more) lines.push("The next round is being chosen; leave this page open.");
   else lines.push("The person who runs this page has been told.", $("inbox").hidden ? "You can close it." : "The inbox has the other rounds.");
   if (different) lines.push(`Answers differ on ${different}: see opacc labels list, and decide with opacc labels correct.`);

@@ -119,6 +119,14 @@ def test_tables_of_deepest(case: Path, tmp_path: Path) -> None:
     assert wins.split("|")[5].strip() == str(int(better))
 
 
+def test_deepreduce_repeats_random_methods_as_the_paper_does() -> None:
+    """Zhou et al.: "CES and CES_kl are repeated 10 times, and the two random approaches are repeated 50 times."."""
+    spec = PAPERS["deepreduce"].spec
+    times = {item["label"]: item.get("repetitions", spec["repetitions"]) for item in spec["methods"]}
+    random = ("CES", "CES_kl", "RANDOM", "RANDOM_kl")
+    assert [times[label] for label in random] == [10, 10, 50, 50]
+
+
 def test_tables_of_deepreduce(case: Path, tmp_path: Path) -> None:
     other = case.parent / "other.npz"
     np.savez(other, **dict(np.load(case)) | {"correct": np.load(case)["correct"][::-1]})
