@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -528,7 +528,8 @@ def _vended(found: TableAccess, table: VendedTable | None = None) -> Any:
         keys = zip(("access_key", "secret_key", "token"), _keys(found), strict=True)
         return dict(keys) | {"expiry_time": found.expires.isoformat() if found.expires else None}
 
-    early = {"advisory_timeout": 300, "mandatory_timeout": 120}  # seconds before
+    life = (found.expires - datetime.now(UTC)).total_seconds()  # short ones are not to be asked for at each request
+    early = {"advisory_timeout": min(300, life / 2), "mandatory_timeout": min(120, life / 4)}  # seconds before
     return RefreshableCredentials.create_from_metadata(
         named(found), refresh_using=lambda: named(table.access()), method="catalog", **early
     )

@@ -1,4 +1,4 @@
-"""An actor that Ray kills because its node runs out of memory, on a cluster of its own."""
+"""Memory of a node that runs out, on a cluster of its own, and Ray's object store."""
 
 import json
 import os
@@ -8,20 +8,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from ray._common.utils import get_system_memory
 from small_model import memory_used
 from small_pictures import picture
 
+from opacc_ray.audit import verbs
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
 
 TESTS = Path(__file__).parents[1]
 LEAST = 6 << 30
 """Bytes of memory that must be free: half of them is filled, by other tests too, before Ray kills an actor."""
 MOST = 4 << 30
 """Bytes that are filled, however many are free."""
+
+PICTURE = 224 * 224 * 3
+"""Bytes of an example of a large pool."""
 
 
 @pytest.mark.processes
@@ -55,3 +61,34 @@ def test_an_actor_killed_for_memory_costs_its_shards_one_try(
     assert done.stderr.count("an actor was lost while it loaded the model; it is replaced") == 1
     assert done.stderr.count("an actor was lost with 2 shards in flight; it is replaced") == 1
     assert len(Run.open(json.loads(done.stdout)["run"]).finished_shards()) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_pool_of_ten_times_the_object_store_does_not_pass_through_it(tmp_path: Path) -> None:
+    import ray
+    from ray._private.internal_api import get_memory_info_reply, get_state_from_address
+
+    def stored() -> Any:
+        return get_memory_info_reply(get_state_from_address(ray.get_runtime_context().gcs_address)).store_stats
+
+    before = stored()
+    rows = 10 * before.object_store_bytes_avail // PICTURE + 1
+    (tmp_path / "pool").mkdir()
+    np.lib.format.open_memmap(tmp_path / "pool" / "x.npy", "w+", np.uint8, (rows, PICTURE))  # takes no place on a disk
+    content = {
+        "name": "large",
+        "pool": {"uri": str(tmp_path / "pool"), "format": "npy"},
+        "model": {"function": "numpy_model:constant"},
+        "extract": {"batch_size": 100, "shard_size": 1000, "actors": 2, "executor": "ray"},
+        "sample": {"method": "srs", "budget": 5},
+        "output": str(tmp_path / "audits"),
+    }
+    run, stages = verbs.start(parse_spec(content, "spec"))
+    verbs.extract(stages, lambda *_: None)
+    index = run.read_index()
+    assert index is not None
+    assert index.num_examples == rows
+    after = stored()
+    assert after.spilled_bytes_total == before.spilled_bytes_total == 0
+    assert after.cumulative_created_bytes - before.cumulative_created_bytes < 1_000_000

@@ -1,5 +1,6 @@
 """Tables by their name in a catalog: credentials that it vends and renews, and its failures, in sentences."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,14 +49,31 @@ def test_vended_credentials_open_the_table_and_nothing_else(unity: CatalogServer
 
 
 def test_credentials_are_renewed_before_they_expire(unity: CatalogServer, vended: list[Any], s3: LocalS3) -> None:
-    """The first ones expire within a minute, so the next request is signed with later ones; only those are right."""
-    vended[:] = [("gone", "gone", 3600.0), ("gone", "gone", 60.0), (s3.access_key, s3.secret_key, 3600.0)]
+    """The first ones have expired by the next request, so it is signed with later ones; only those are right."""
+    vended[:] = [("gone", "gone", 3600.0), ("gone", "gone", 0.0), (s3.access_key, s3.secret_key, 3600.0)]
     store = open_table("delta", "unity", "main.db.photos")
     assert store.read("a.txt") == b"there"
     assert vended == [(s3.access_key, s3.secret_key, 3600.0)]
     asked = len(unity.asked)
     assert store.read("a.txt") == b"there"
     assert len(unity.asked) == asked
+
+
+@pytest.mark.slow
+def test_credentials_of_a_short_life_are_renewed_in_the_middle_of_it(
+    unity: CatalogServer, vended: list[Any], s3: LocalS3
+) -> None:
+    """Not at each request, though they never live as long as others before their renewal."""
+    vended[:] = [(s3.access_key, s3.secret_key, 4.0)]
+    store = open_table("delta", "unity", "main.db.photos")
+    assert store.read("a.txt") == b"there"
+    asked, reads, end = len(unity.asked), 0, time.monotonic() + 5
+    while time.monotonic() < end:
+        assert store.read("a.txt") == b"there"
+        reads += 1
+        time.sleep(0.1)
+    tables = sum("credentials" in path for path in unity.asked[asked:])
+    assert 1 <= tables <= 3 < reads
 
 
 def test_a_busy_catalog_is_asked_again(unity: CatalogServer) -> None:
