@@ -184,7 +184,10 @@ def test_a_file_that_is_not_there_or_not_utf_8_is_an_error(folder: Path) -> None
 
 def test_what_a_spreadsheet_leaves_is_named(folder: Path) -> None:
     table = "id,prediction,confidence\na,x,0.9\nb,y,0.8\n,,\n"
-    assert problems(write(folder, "a.csv", table)).startswith("a.csv: (1) row 3 of the data is empty: remove it; (2)")
+    assert problems(write(folder, "a.csv", table)).startswith("a.csv: row 3 of the data is empty: remove it; its col")
+    several = problems(write(folder, "a.csv", table.replace("b,y,0.8", "b,y,")))
+    assert "(1) row 3 of the data is empty" in several
+    assert "(2) 1 row without a confidence (confidence), first row 2" in several
     assert "row 3 of the data is empty, and 1 other row: remove them" in problems(
         write(folder, "a.csv", f"{table},,\n")
     )
@@ -208,7 +211,7 @@ def test_a_spec_of_predictions_is_kept_and_read_again(folder: Path) -> None:
     assert kept_spec(other) == load_spec(uri) == other  # no run has used the first one
     write(folder / "audits", "my-answers-0123abcd/spec.json", "{}")
     run = f"{folder}/audits/my-answers-0123abcd"
-    with pytest.raises(SpecError, match=rf"with sample.budget=2; `opacc next {run} .*`opacc run --like {run} .*--name"):
+    with pytest.raises(SpecError, match=rf"sample.budget=2, now 1; `opacc next {run} .*`.* --like {run} .*--name"):
         kept_spec(spec)
 
 
@@ -222,7 +225,7 @@ def test_slices_and_shown_columns_are_added_to_the_spec_of_a_run(folder: Path) -
     assert found == load_spec(str(file))
     assert found.pool.slice_names == ["camera"]
     assert (found.manifest.show, found.least and found.least.share) == (["text"], 0.9)
-    with pytest.raises(SpecError, match=r"another spec of this name, with sample.method=srs"):
+    with pytest.raises(SpecError, match=r"another spec of this name: .*sample.method=srs, now css"):
         kept_spec(spec_of_predictions(name, TableKeys(budget=1, method="css")))
 
 
@@ -244,7 +247,8 @@ def test_a_file_whose_classes_changed_is_another_audit(folder: Path, told) -> No
     write(folder, "answers.csv", f"id,pred,prob\n{''.join(rows).replace('dog', 'fox')}")
     code, _, log = told("run", name, "--budget", "10")
     assert code == 2
-    assert "is another spec of this name, with model.classes=['cat', 'dog']" in log
+    assert "is another spec of this name" in log
+    assert "model.classes=['cat', 'dog'], now ['cat', 'fox']" in log
     assert told("run", name, "--budget", "10", "--name", "foxes")[0] == 0
 
 
