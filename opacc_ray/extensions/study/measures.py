@@ -22,6 +22,7 @@ rank-biserial correlation, (R₊ - R₋) / (R₊ + R₋) of the sums of ranks: 1
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
@@ -344,7 +345,7 @@ def mean_efficiency(results: StudyResults) -> str:
             row.append(text if published is None else f"{text} ({published:.3f})")
         rows.append(row)
     head = ["method", *(plain(case.case) for case in results.cases)]
-    return _section("Mean E over all numbers of labels (in brackets: published)", head, rows)
+    return _published_section("Mean E over all numbers of labels", head, rows)
 
 
 def mean_efficiency_of_pools(results: StudyResults) -> str:
@@ -377,7 +378,7 @@ def failures(results: StudyResults) -> str:
     rows = [[plain(method), *(shown(case.case, method) for case in cases)] for method in results.methods]
     rows.append(["total failing", *(f"{round(case.size * (1 - case.accuracy)):,}" for case in cases)])
     head = ["method", *(plain(case.case) for case in cases)]
-    return _section(f"Failing examples found with {budget} labels (in brackets: published)", head, rows)
+    return _published_section(f"Failing examples found with {budget} labels", head, rows)
 
 
 def pairs(results: StudyResults) -> str:
@@ -440,7 +441,7 @@ def reductions(results: StudyResults) -> str:
             error, kl = np.mean([cell.error for cell in cells]), _mean(cell.kl for cell in cells)
             averages.append(["average", plain(method), "", f"{error:.4f}", "", "", _divergence(kl)])
     head = ["case", "method", "Acc", "ΔAcc", "size", "ratio", "KL"]
-    return _section("Reduced sets (in brackets: published)", head, rows + averages * (len(results.cases) > 1))
+    return _published_section("Reduced sets", head, rows + averages * (len(results.cases) > 1))
 
 
 def wilcoxon(results: StudyResults) -> str:
@@ -498,6 +499,12 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _divergence(kl: float | None) -> str:
     return "–" if kl is None else f"{kl:.4f}"
+
+
+def _published_section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a section whose title explains the brackets, if a cell has a published number in them."""
+    is_compared = any(re.search(r" \([\d.]+%?\)$", text) for row in rows for text in row)
+    return _section(f"{title} (in brackets: published)" if is_compared else title, head, rows)
 
 
 def _section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

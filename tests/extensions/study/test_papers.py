@@ -140,6 +140,7 @@ def test_tables_of_deepreduce(case: Path, tmp_path: Path) -> None:
     assert text.count("| average ") == 2
     results_of(read_options([str(case)], given | {"output": str(tmp_path / "one")}))
     text = (tmp_path / "one" / "table.md").read_text()
+    assert "(in brackets: published)" not in text  # no number of this case is published
     assert "## Wilcoxon" not in text  # of one case there is nothing to test, and its numbers are the averages
     assert "| average " not in text
     assert open_store(str(tmp_path / "out")).exists("results.json")
