@@ -176,11 +176,18 @@ def free_ports(number: int) -> list[int]:
 
 
 def run(
-    command: list[str], environment: Mapping[str, str], folder: Path, until: Mapping[str, Path] = NEVER
+    command: list[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    until: Mapping[str, Path] = NEVER,
+    seconds: float = 240,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder as a user would; make the file of words that a line of its errors has."""
+    """Run a command in a folder as a user would; make the file of words that a line of its errors has.
+
+    It is killed after so many seconds.
+    """
     own = subprocess.Popen(command, env=dict(environment), cwd=folder, stdout=PIPE, stderr=PIPE, text=True)
-    end = threading.Timer(240, own.kill)
+    end = threading.Timer(seconds, own.kill)
     end.start()
     with own, ThreadPoolExecutor(1) as reader:
         assert own.stdout

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -39,6 +40,7 @@ def scores(batch):
         print("spoiled by", os.environ["SPOILED"], flush=True)
         wait_for(os.environ.get("UNTIL"))
         raise RuntimeError(os.environ["SPOILED"] + " beside " + " ".join(sorted(os.listdir())))
+    wait_for(os.environ.get("UNTIL"))
     hidden = batch.reshape(len(batch), -1)
     return hidden, hidden @ WEIGHTS
 """
@@ -93,9 +95,11 @@ def opacc(cluster: RayWithJobs, folder: Path) -> Opacc:
     """Runs `opacc` in the user's folder, as who may read the storage and knows the cluster's token."""
     aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
 
-    def call(*arguments: str, until: Mapping[str, Path] = NEVER, **variables: str) -> CompletedProcess[str]:
+    def call(
+        *arguments: str, until: Mapping[str, Path] = NEVER, seconds: float = 240, **variables: str
+    ) -> CompletedProcess[str]:
         own = [sys.executable, "-m", "opacc_ray", *arguments]
-        return run(own, cluster.environment | aws | variables, folder, until)
+        return run(own, cluster.environment | aws | variables, folder, until, seconds)
 
     return call
 
@@ -104,9 +108,11 @@ def opacc(cluster: RayWithJobs, folder: Path) -> Opacc:
 def submit(opacc: Opacc, cluster: RayWithJobs) -> Opacc:
     credentials = [f"--env={name}" for name in AWS if name in os.environ]
 
-    def call(*arguments: str, until: Mapping[str, Path] = NEVER, **variables: str) -> CompletedProcess[str]:
+    def call(
+        *arguments: str, until: Mapping[str, Path] = NEVER, seconds: float = 240, **variables: str
+    ) -> CompletedProcess[str]:
         own = ["submit", "spec.yaml", "--json", "--address", cluster.address, *credentials, *arguments]
-        return opacc(*own, until=until, **variables)
+        return opacc(*own, until=until, seconds=seconds, **variables)
 
     return call
 
@@ -154,6 +160,23 @@ def test_a_job_is_sent_once_followed_and_known_by_how_it_ended(
     kept = b"".join(open_store(home).read(entry.key) for entry in open_store(home).list("submissions/"))
     assert secret not in shown
     assert secret.encode() not in kept
+
+
+def test_a_job_whose_sender_is_killed_at_any_moment_runs_once(
+    submit: Opacc, cluster: RayWithJobs, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    spec = json.loads((folder / "spec.yaml").read_text())
+    (folder / "spec.yaml").write_text(json.dumps(spec | {"name": "killed"}))
+    followed = tmp_path_factory.mktemp("jobs") / "followed"  # the job waits until the last command makes this file
+    for seconds in (1, 2, 3, 4, 5, 6):
+        killed = submit("--env=UNTIL", seconds=seconds, UNTIL=str(followed))
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    sent = submit("--env=UNTIL", until={"": followed}, UNTIL=str(followed))
+    answer = first_of(sent)
+    assert (sent.returncode, answer["ended"], answer["exit_code"]) == (7, "waits for labels", 0), sent.stderr
+    again = first_of(submit())
+    assert (again["id"], again["run"], again["found"]) == (answer["id"], answer["run"], True)
+    assert answer["id"] == answer["run"].rpartition("/")[2]  # without the number of a second one
 
 
 def test_a_cluster_without_opacc_is_the_reason_of_a_job_that_cannot_start(submit: Opacc, folder: Path) -> None:
