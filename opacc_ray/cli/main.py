@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from opacc_ray.extract import user_code
     from opacc_ray.report import answers, facts
     from opacc_ray.runs.run_documents import Goal
-    from opacc_ray.spec import ConflictRule
+    from opacc_ray.spec import ConflictRule, Spec
     from opacc_ray.spec.table_spec import TableKeys
     from opacc_ray.stored_audit import Audit
 else:
@@ -74,8 +74,6 @@ def run_spec(
 
     A command that was interrupted goes on where it stopped if you run it again. Nothing is done twice.
     """
-    from opacc_ray.audit.status import newest_round
-
     if (spec is None) == (like is None):
         raise click.UsageError("give FILE.csv or SPEC.yaml, or --like RUN")
     if spec is not None and (assignments or seed is not None):
@@ -89,11 +87,26 @@ def run_spec(
             parameters = cli.parse_assignments(assignments)
             audit = other.like(keys.method, keys.budget, seed=seed, parameters=parameters, trial=not no_trial)
         else:
-            audit = stored_audit.Audit.run(spec or "", keys, trial=not no_trial)
+            own = _begun(spec or "", keys, trial=not no_trial)  # before most is imported here
+            audit = stored_audit.Audit.run(own, keys, trial=not no_trial)
         note(audit)
         remember(audit.uri)
+        from opacc_ray.audit.status import newest_round
+
         drawn = newest_round(audit.record, like=None if other is None else other.record)
         return cli.Answer(drawn, answers.drawn(drawn))
+
+
+def _begun(spec: str, keys: "TableKeys", *, trial: bool) -> "str | Spec":
+    """Return the spec of a file, or a table as it is; a process imports torch for its trial meanwhile."""
+    from opacc_ray.spec.table_spec import is_table, load_spec_or_table
+
+    if is_table(spec):
+        return spec
+    own = load_spec_or_table(spec, keys)
+    if trial:
+        user_code.begin(own)
+    return own
 
 
 def given_keys(keys: "TableKeys") -> dict[str, str]:
@@ -109,6 +122,9 @@ def typed(spec: str, keys: "TableKeys") -> str:
 @contextmanager
 def _exit_file(uri: str | None) -> Iterator[Callable[["Audit"], None]]:
     """Write to ``uri`` how the block ended; the block passes the finished audit to the function that it gets."""
+    if uri is None:  # most of the package is imported later
+        yield lambda audit: None
+        return
     from opacc_ray.audit.status import ended_by
     from opacc_ray.lake.store_uris import write_object
     from opacc_ray.runs.run_documents import Ended, RunExit
@@ -116,20 +132,18 @@ def _exit_file(uri: str | None) -> Iterator[Callable[["Audit"], None]]:
     done: list[Audit] = []
     try:
         yield done.append
-        if uri is not None:
-            waits_for = done[-1].status().waits_for
-            left = RunExit(ended=ended_by(waits_for), exit_code=0, run=done[-1].uri, waits_for=waits_for, error=None)
-            write_object(uri, left.to_bytes())
+        waits_for = done[-1].status().waits_for
+        left = RunExit(ended=ended_by(waits_for), exit_code=0, run=done[-1].uri, waits_for=waits_for, error=None)
+        write_object(uri, left.to_bytes())
     except BaseException as error:
-        if uri is not None:
-            message, code = cli.ending(error)
-            ended: Ended = "wrong spec" if isinstance(error, SpecError) else "failed"
-            ended = "interrupted" if isinstance(error, KeyboardInterrupt) else ended
-            left = RunExit(ended=ended, exit_code=code, run=None, waits_for=None, error=message)
-            try:
-                write_object(uri, left.to_bytes())
-            except OpaccError as trouble:  # the error that ended the command matters more
-                log.warning("the exit file could not be written: %s", trouble)
+        message, code = cli.ending(error)
+        ended: Ended = "wrong spec" if isinstance(error, SpecError) else "failed"
+        ended = "interrupted" if isinstance(error, KeyboardInterrupt) else ended
+        left = RunExit(ended=ended, exit_code=code, run=None, waits_for=None, error=message)
+        try:
+            write_object(uri, left.to_bytes())
+        except OpaccError as trouble:  # the error that ended the command matters more
+            log.warning("the exit file could not be written: %s", trouble)
         raise
 
 

@@ -7,6 +7,7 @@ the user's process.
 
 import contextlib
 import faulthandler
+import importlib
 import logging
 import os
 import pickle
@@ -21,13 +22,16 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.spec.user_modules import is_installed
+
+if TYPE_CHECKING:
+    from opacc_ray.spec import Spec
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +116,22 @@ def isolated() -> Iterator[None]:
         ended.end()
 
 
+def begin(spec: "Spec") -> None:
+    """Start a process that imports what the model of a spec needs, and do not wait for it.
+
+    Nothing happens outside of :func:`isolated`, or for a pool of features.
+    """
+    if _children is not None and not spec.pool.holds_features:
+        child = _children.take(spec.extract.threads_per_actor)
+        child.prepare(_import, ["trial"] if spec.model.function else ["torch_model", "trial"])
+        _children.idle.append(child)
+
+
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        importlib.import_module(f"opacc_ray.extract.{name}")
+
+
 def call(function: Callable[..., Result], *arguments: Any, seconds: float | None = None) -> Result:
     """Return ``function(*arguments)``, computed in another process inside of :func:`isolated`.
 
@@ -162,10 +182,13 @@ class _Children:
         self.idle: list[Child] = []
         self._all: list[Child] = []
 
-    def take(self, threads: int = 1) -> "Child":
-        if threads == 1 and self.idle:
-            return self.idle.pop()
-        self._all.append(Child(threads=threads))
+    def take(self, threads: int | None = None) -> "Child":
+        """Return an idle process, or a new one; None: of any number of threads."""
+        for child in self.idle:
+            if threads in (None, child.threads):
+                self.idle.remove(child)
+                return child
+        self._all.append(Child(threads=threads or 1))
         return self._all[-1]
 
     def end(self) -> None:
@@ -183,6 +206,8 @@ class Child:
     """
 
     def __init__(self, files: Sequence[int] = (), threads: int = 1) -> None:
+        self.threads = threads
+        self._is_preparing = False
         paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "opacc_ray.extract.user_code"],  # -P: not from the current folder
@@ -212,8 +237,17 @@ class Child:
                 return
             yield result
 
+    def prepare(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function whose result is not needed, and do not wait for it; the next call raises its errors again."""
+        self._ask(function, arguments)
+        self._is_preparing = True
+
     def _ask(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         assert self._process.stdin is not None
+        if self._is_preparing:
+            self._is_preparing = False
+            with contextlib.suppress(Exception):
+                self._answer(None)
         try:
             pickle.dump((function, arguments), self._process.stdin)
             self._process.stdin.flush()

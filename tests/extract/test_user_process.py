@@ -17,7 +17,8 @@ from small_spec import small_spec
 
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import user_code
-from opacc_ray.extract.user_code import call, isolated  # before the fixture that replaces it in commands
+from opacc_ray.extract.user_code import EndedError, call, isolated  # before the fixture that replaces it in commands
+from opacc_ray.spec import parse_spec
 
 pytestmark = pytest.mark.processes
 
@@ -64,6 +65,35 @@ def test_endless_output_is_shown_in_part(caplog: pytest.LogCaptureFixture) -> No
     shown = [text for text in caplog.messages if "warning" not in text]
     assert len(shown) == user_code.MOST_LINES + 1
     assert shown[-1] == "further output of the user's code is not shown"
+
+
+def loaded() -> tuple[int, bool, bool]:
+    return os.getpid(), "torch" in sys.modules, "opacc_ray.extract.trial" in sys.modules
+
+
+def number() -> Iterator[int]:
+    yield os.getpid()
+
+
+@pytest.mark.parametrize("model", [{"factory": "small_model:network"}, {"function": "small_model:network"}])
+def test_a_process_imports_ahead_what_a_model_needs_and_serves_all_calls(model: dict[str, str], tmp_path: Path) -> None:
+    spec = parse_spec(small_spec("pool", str(tmp_path), model=model, extract={"threads_per_actor": 2}), "spec")
+    user_code.begin(spec)
+    process, has_torch, has_trial = call(loaded)
+    assert (has_torch, has_trial) == ("factory" in model, True)
+    assert list(user_code.stream(number, threads=2)) == [process]
+    assert list(user_code.stream(number, threads=1)) != [process]
+
+
+def test_an_error_of_what_is_imported_ahead_is_left_to_the_call_that_needs_it() -> None:
+    child = user_code.Child()
+    child.prepare(json.loads, "{")
+    process, *_ = child.call(loaded)
+    child.prepare(crash)
+    with pytest.raises(EndedError):
+        child.call(loaded)
+    child.end()
+    assert process != os.getpid()
 
 
 def crash() -> None:
