@@ -79,10 +79,10 @@ def test_manifest_names_what_to_label_and_hides_the_prediction(run: Run) -> None
 def test_same_seed_same_bytes_with_one_actor_or_two(spec, finished: Run, actors: int) -> None:
     again = run_spec(spec(extract={"batch_size": 8, "shard_size": 10, "actors": actors}))
     assert again.name == finished.name
-    # spec.json says when and where it ran, and the log when
+    # these say when and where it ran, and how long
+    when = ("spec.json", "log/", "extraction.json")
     keys, other = (
-        {entry.key for entry in found.store.list() if entry.key != "spec.json" and not entry.key.startswith("log/")}
-        for found in (finished, again)
+        {entry.key for entry in found.store.list() if not entry.key.startswith(when)} for found in (finished, again)
     )
     assert keys == other
     assert [key for key in keys if again.store.read(key) != finished.store.read(key)] == []

@@ -45,7 +45,7 @@ def test_an_actor_killed_for_memory_costs_its_shards_one_try(
             "factory": "small_model:greedy_network",
             "arguments": {"folder": str(tmp_path / "kills"), "limit": limit},
         },
-        extract={"batch_size": 5, "shard_size": 10, "actors": 1, "executor": "ray"},
+        extract={"batch_size": 5, "shard_size": 10, "actors": 1, "executor": "ray", "readers": 0},
         sample={"method": "srs", "budget": 5},
         output=str(tmp_path / "audits"),
     )
