@@ -247,7 +247,6 @@ class Stage(NamedTuple):
 
     job: Extraction
     plan: Plan
-    pace: float | None = None  # seconds of an example in a trial
 
 
 def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None, pace: float | None = None) -> list[Stage]:
@@ -260,12 +259,12 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None, pace: flo
     folder, stages = None, []
     if compared and spec.reference:
         folder = reference.folder_of(spec, reference.digest(spec, compared, code), run.store)
-        job = Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges, code=code)
+        job = Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges, code=code, pace=pace)
         stages.append(Stage(job, compared))
     names = spec.extracted() if link is None else tuple(link.features)
     covered = folder if "coverage" in names and ranges else None
-    job = Extraction(spec, spec.pool, names, own.folder, covered, code=code, known=known_features(run))
-    stages.append(Stage(job, plan, pace))
+    job = Extraction(spec, spec.pool, names, own.folder, covered, code=code, known=known_features(run), pace=pace)
+    stages.append(Stage(job, plan))
     if link is not None:
         feature_set.write_description(own.folder, feature_set.describe(spec, plan, compared, link.features, code))
     for name, place in own.added.items():
@@ -336,7 +335,7 @@ def _tick(progress: Report, finished: Iterator[int], total: int) -> None:
 @contextmanager
 def _executor(stages: Sequence[Stage], left: Sequence[tuple[Stage, int]], *, has_ended: bool) -> Iterator[Executor]:
     """Yield what extracts shards; ``left`` are those that need a model, by stage."""
-    extract, pace = stages[-1].job.spec.extract, max((stage.pace or 0.0 for stage in stages), default=0.0)
+    extract, pace = stages[-1].job.spec.extract, max((stage.job.pace or 0.0 for stage in stages), default=0.0)
     size = sum(_examples(stage.plan, extract) * num // len(stage.plan.shards) for stage, num in left)
     if not left or not (has_ended or session.needs_ray(extract, size, pace or None)):
         local.cancel()

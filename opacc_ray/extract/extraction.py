@@ -5,6 +5,7 @@ in one process, :func:`opacc_ray.cluster.actor_pool.extract_shards` in actors. B
 is written atomically, so it is also the checkpoint: a file that exists is finished.
 """
 
+import math
 import os
 import platform
 import threading
@@ -69,6 +70,7 @@ class Extraction:
     modules: str = field(default_factory=os.getcwd)  # the driver's folder, which may contain the user's modules
     code: Code | None = None  # that is part of the features' digest
     known: Store | None = None  # complete features of an earlier listing of the pool
+    pace: float | None = None  # seconds of an example in a trial
 
     def see_code(self) -> None:
         """Let this process import the user's modules; raises DataError if they are not those of the driver."""
@@ -334,7 +336,8 @@ def _reports(job: Extraction, shards: Sequence[Shard], cpus: int) -> Iterator[Sh
     """Extract shards and yield their reports in their order."""
     extract = job.spec.extract
     device = "cuda" if extract.gpus_per_actor != 0 and has_gpu() else "cpu"
-    readers = num_readers(extract, cpus, has_gpu=device == "cuda")
+    work = len(shards) * extract.shard_size * (job.pace or math.inf)
+    readers = num_readers(extract, cpus, has_gpu=device == "cuda", work=work)
     with closing(Extractor(job, device, readers)) as extractor:
         threads = shards_in_flight(extract, readers)
         with closing(in_order(extractor.extract, shards, threads)) as reports:

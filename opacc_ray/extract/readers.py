@@ -9,6 +9,7 @@ A reader is a process as that of :mod:`opacc_ray.extract.user_code`, so it does 
 crash names the line of code. After a crash another one starts with the next unit.
 """
 
+import math
 import mmap
 import os
 import tempfile
@@ -42,11 +43,19 @@ SLOTS = 3
 MAX_READERS, MAX_CPU_READERS = 64, 4
 """Most readers of an actor with a GPU, and of one without: a CPU computes more slowly than a few of them read."""
 
+SMALL_WORK = 1.0
+"""Seconds of work for one process below which readers take longer to start than they save."""
 
-def num_readers(extract: ExtractSpec, cpus: float, *, has_gpu: bool) -> int:
-    """Return the readers of an actor that has so many CPUs: by default one for each on which it does not compute."""
+
+def num_readers(extract: ExtractSpec, cpus: float, *, has_gpu: bool, work: float = math.inf) -> int:
+    """Return the readers of an actor that has so many CPUs: by default one for each on which it does not compute.
+
+    ``work``: seconds that one process would take without readers, as a trial predicts them.
+    """
     if extract.readers != "auto":
         return extract.readers
+    if work < SMALL_WORK:
+        return 0
     return max(0, min(MAX_READERS if has_gpu else MAX_CPU_READERS, int(cpus) - extract.threads_per_actor))
 
 

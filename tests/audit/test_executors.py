@@ -10,10 +10,11 @@ from picture_audits import features_of, run_spec
 from opacc_ray.audit import verbs
 from opacc_ray.audit.status import status
 from opacc_ray.cluster import local, session
+from opacc_ray.extract.readers import num_readers
 from opacc_ray.extract.user_code import EndedError
 from opacc_ray.report import answers
 from opacc_ray.runs.run import Run
-from opacc_ray.spec import ExtractSpec
+from opacc_ray.spec import ExtractSpec, parse_spec
 
 LOCAL = {"batch_size": 8, "shard_size": 10, "executor": "local"}
 
@@ -51,6 +52,23 @@ def test_a_few_seconds_of_work_need_no_ray(
     assert session.needs_ray(ExtractSpec(**extract), examples, pace) is (extract.get("executor") == "ray")
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     assert session.needs_ray(ExtractSpec(**extract), examples, pace) is (extract.get("executor") != "local")
+
+
+def test_readers_start_only_for_a_second_of_work() -> None:
+    numbers = [num_readers(ExtractSpec(), 4, has_gpu=False, work=work) for work in (0.99, 1.0)]
+    assert numbers == [0, 3]
+    assert num_readers(ExtractSpec(readers=2), 4, has_gpu=False, work=0.1) == 2
+
+
+def test_a_trial_that_predicts_less_starts_none(
+    spec: Callable[..., dict[str, Any]], finished: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    run = verbs.first_round(parse_spec(spec(extract=LOCAL), "spec"), trial=True)
+    assert features_of(run) == features_of(finished)
+    work = status(run).extraction
+    assert work is not None
+    assert (work.executor, work.readers) == ("local", 0)
 
 
 @pytest.mark.parametrize("executor", ["auto", "local"])
