@@ -140,12 +140,14 @@ def _fault(resolved: Resolved, *, trial: bool) -> str | None:
     """Describe why stored features do not fit today's code; None if they do, or none are stored."""
     seconds = resolved.spec.extract.shard_timeout
     for source, plan, folder in _stored(resolved):
-        what = outdated(folder, os.getcwd())
-        if what is None and finished_shards(folder) and not has_records(folder):
+        what, has_shards = outdated(folder, os.getcwd()), bool(finished_shards(folder))
+        if what is None and has_shards and not has_records(folder):
             what = "the record of the code was lost"
         if what is not None:
             return f"{what} since the features in {folder.uri} were extracted"
-        found = user_code.call(difference, resolved.spec, source, plan, folder, seconds=seconds) if trial else None
+        found = None
+        if trial and has_shards:  # else a local Ray would start only after the model's process has imported torch
+            found = user_code.call(difference, resolved.spec, source, plan, folder, seconds=seconds)
         if found is not None:
             return f"{found}; no source file has changed, so data or settings of the model have"
     return None
