@@ -144,7 +144,7 @@ def serve(images: int, files: int, rows: int, core: int, folders: int, wait: flo
 
     @functools.cache
     def listed(prefix: str, delimiter: str, first: int) -> bytes:
-        """A page of a prefix, or all its folders, which have no objects beside them here."""
+        """A page of a prefix, or all its folders, and here all objects are in folders."""
         below = range(*(bisect.bisect(keys, (end,)) for end in (prefix, prefix + "\x7f")))
         if delimiter:
             names = {keys[number][0][: keys[number][0].find("/", len(prefix)) + 1] for number in below}

@@ -34,7 +34,7 @@ misprediction of true class y as ŷ moves the average by
 
 so its variance is that of the total of W over mispredictions; a mean cost is the same with costs as W. Its value is
 that of the stated totals, plus Σ ∂g/∂FN times what the unbiased FN exceed the stated ones by: a bias of the missed
-examples of one class is small beside its noise, but adds up over many. The interval is Wilson's at the size of the
+examples of one class is small against its noise, but adds up over many. The interval is Wilson's at the size of the
 simple random sample with the same variance, with Student's quantile. A design alone measures no variance in a class
 whose few labels are all right, or all wrong. So its interval includes Zou and Donner's of the mean of C metrics, from
 the interval of each (:func:`joined_ends`).

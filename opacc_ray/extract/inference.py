@@ -198,8 +198,8 @@ def _described(example: Example) -> str:
 class Batch:
     """Inputs of the model, all of one shape, with the ids of their examples; at most ``most``.
 
-    Whoever reads copies each input to its place, while another thread computes. Stacking them later would make the two
-    wait for each other at every copy, since NumPy releases Python's lock.
+    The thread or process that reads copies each input to its place, while another thread computes. Stacking them later
+    would make the two wait for each other at every copy, since NumPy releases Python's lock.
     """
 
     def __init__(self, most: int, memory: Memory | None = None) -> None:

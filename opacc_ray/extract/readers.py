@@ -2,8 +2,8 @@
 
 A shard is cut into units, such as the files of one batch. Each reader takes the next unit, and writes its inputs into
 one of its SLOTS: memory in files without a name, which both processes inherit. So nothing stays in a file system,
-whoever dies. The batches come in the order of the shard, and hold the examples that they would hold without readers:
-where a unit is shorter than a batch, its rows are copied into the next one.
+whichever process dies. The batches come in the order of the shard, and hold what they would hold without readers: where
+a unit is shorter than a batch, its rows are copied into the next one.
 
 A reader is a process as that of :mod:`opacc_ray.extract.user_code`, so it does not run the main module again, and a
 crash names the line of code. After a crash another one starts with the next unit.

@@ -374,9 +374,8 @@ def _names_by_number(classes: Sequence[str]) -> dict[int, str]:
     """Return the names of classes that are all numbers; none if they are those of their places, or others are not."""
     if not all(name.isdecimal() for name in classes) or [*map(int, classes)] == [*range(len(classes))]:
         return {}
-    return {
-        int(name): name for name in sorted(classes, key=len, reverse=True)
-    }  # 7 is the name "7", if also "007" is one
+    longest_first = sorted(classes, key=len, reverse=True)  # 7 is the name "7", if also "007" is one
+    return {int(name): name for name in longest_first}
 
 
 def _set_code(value: Any, name: str, model: ModelSpec) -> float:

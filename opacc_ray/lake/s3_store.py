@@ -344,7 +344,7 @@ class _Survey:
         return []
 
     def _folders(self, prefix: str, first: Any) -> list[str]:
-        """Return the folders of a prefix after taking the objects beside them; none if its pages have to be read.
+        """Return the folders of a prefix, and take the objects outside them; no folder if its pages have to be read.
 
         That is so if listing folders apart would take many more requests, or if the server does not tell all of them.
         """
