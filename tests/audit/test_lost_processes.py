@@ -57,7 +57,7 @@ def test_killed_driver_resumes_with_the_missing_shards_only(
 ) -> None:
     folder = tmp_path / "batches"
     folder.mkdir()
-    model = {"function": "numpy_model:held", "arguments": {"folder": str(folder), "free": 4}}  # two shards an actor
+    model = {"function": "numpy_model:held", "arguments": {"folder": str(folder), "free": 6}}
     content = spec(extract=TWO | {"executor": "ray"}, model=model) | {"name": "resumed"}
     run, _ = verbs.start(parse_spec(content, "spec"))
     path = tmp_path / "spec.yaml"
@@ -72,7 +72,8 @@ def test_killed_driver_resumes_with_the_missing_shards_only(
         driver.send_signal(signal.SIGKILL)
         driver.wait()
     before = len(run.finished_shards())
-    assert 3 <= before <= 4, (tmp_path / "log").read_text()
+    # an actor has three shards of two batches at a time, so 6 batches finish two or three of them
+    assert 3 <= before <= 6, (tmp_path / "log").read_text()
     (folder / "on").touch()
     caplog.set_level(logging.INFO, "opacc_ray")
     run_spec(content)
