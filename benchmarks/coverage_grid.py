@@ -7,7 +7,7 @@ the accuracy, F1, recall or slices, and one round of `ces` and `deepest`. The po
 logit of class 1 is normal, and the score is its probability (*sound*), that of three times the logit (*overconfident*),
 the same for the prediction and in random order for the confidence (*shuffled*), or 1 where it is above .85 (*tied*). In
 *rare* pools one example in 200 is of class 1; in *hidden* ones it is one in 100, and a third of them has the scores of
-sure negatives.
+sure negatives. There are eight pools of each kind, and trials take them in turn.
 
 Every trial states all numbers at four levels. Cells that cover in less than 93 % of the first repetitions have
 ``--again`` more. An estimate whose reason states what it assumes, or that has too few labels to tell, counts as right
@@ -16,10 +16,10 @@ printed: by draw and number of labels, by level, and the cells below 93 %.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import markdown_table as markdown
 import numpy as np
@@ -29,9 +29,11 @@ from scipy.special import expit
 
 import opacc_ray as opacc
 from opacc_ray.estimation.class_totals import scaled
+from opacc_ray.estimation.distribution import Total
 from opacc_ray.estimation.estimate import KnownPool, Numbers, numbers_of
 from opacc_ray.estimation.intervals import Estimate, normal_quantile
 from opacc_ray.estimation.sample import join
+from opacc_ray.estimation.totals import Variable
 from opacc_ray.metrics.metric import Metric, Parts, parse_metric, tells
 from opacc_ray.metrics.scores import ranking_of, score_of
 from opacc_ray.parts.view import View, view_of
@@ -53,6 +55,8 @@ COST = np.array([[0.0, 1.0], [5.0, 0.0]])
 SHARES = (0.05, 0.15, 0.3, 0.5)
 """Of the slices, which are drawn at random."""
 GOAL = 0.93
+POOLS = 8
+"""Of each kind."""
 
 
 class Trials(NamedTuple):
@@ -93,21 +97,17 @@ def main() -> None:
 
 def measure(trials: Sequence[Trials], seeds: range) -> dict[Trials, Array]:
     """What was stated, (seeds, numbers, levels, 5) of each: value, low, high, whether it says so, and the truth."""
-    work = list(product(trials, seeds))
-    stated = repeat(partial(_nth, work), range(len(work)))
-    found: dict[Trials, list[Array]] = {own: [] for own in trials}
-    for (own, _), row in zip(work, stated, strict=True):
-        found[own].append(row)
-    return {own: np.array(rows) for own, rows in found.items()}
+    rows = list(repeat(partial(_nth, trials, seeds), range(len(trials) * len(seeds))))
+    return {own: np.array(rows[k * len(seeds) :][: len(seeds)]) for k, own in enumerate(trials)}
 
 
-def _nth(work: Sequence[tuple[Trials, int]], i: int) -> Array:
-    return audit(*work[i])
+def _nth(trials: Sequence[Trials], seeds: range, i: int) -> Array:
+    return audit(trials[i // len(seeds)], seeds[i % len(seeds)])
 
 
 def audit(trials: Trials, seed: int) -> Array:
     """Draw, label and state all numbers at all levels, (numbers, levels, 5)."""
-    case = make_case(trials.pool, trials.draw == "ces")
+    case = make_case(trials.pool, seed % POOLS, trials.draw == "ces")
     served = SERVED.get(trials.draw)
     sizes = in_rounds(trials.budget) if served else [trials.budget]
     correct = (case.truth == case.known.predicted).astype(np.float64)
@@ -115,9 +115,22 @@ def audit(trials: Trials, seed: int) -> Array:
     labelled = label_rounds(case.view, correct, method, sizes, seed, **parameters)
     sample = join(*labelled, truth=case.truth[np.concatenate([own.index for own in labelled.rounds])])
     numbers = numbers_of(case.known, sample, METRICS)
+    for evidence in numbers.evidence.values():  # they are the same at all levels
+        evidence.totals = remembered(evidence.totals)  # type: ignore[method-assign]
     by_level = [dict(stated(numbers, level)) for level in LEVELS]
     rows = [[cells(own[name], true) for own in by_level] for name, true in case.numbers.items()]
     return np.array(rows)
+
+
+def remembered(totals: Callable[[Variable, NDArray[Any], int], list[Total]]) -> Callable[..., list[Total]]:
+    """Return a function that computes the totals of each variable and domain once."""
+    known = dict[tuple[bytes | int, ...], list[Total]]()
+
+    def own(variable: Variable, domain: NDArray[Any], num: int) -> list[Total]:
+        key = (*(column.tobytes() for column in (*variable, domain)), num)
+        return known[key] if key in known else known.setdefault(key, totals(variable, domain, num))
+
+    return own
 
 
 def cells(found: Estimate, true: float) -> list[float]:
@@ -136,9 +149,9 @@ def stated(numbers: Numbers, level: float) -> Iterator[tuple[str, Estimate]]:
 
 
 @cache
-def make_case(name: str, has_hidden: bool) -> Case:
-    """A pool of a kind; with a hidden layer only for `ces`, which reads it."""
-    rng, size = np.random.default_rng([list(SIZES).index(name)]), SIZES[name]
+def make_case(name: str, nth: int, has_hidden: bool = False) -> Case:
+    """The nth pool of a kind; with a hidden layer only for `ces`, which reads it."""
+    rng, size = np.random.default_rng([list(SIZES).index(name), nth]), SIZES[name]
     logit = {"hidden": 7, "rare": 7}.get(name, 3) * rng.standard_normal(size)
     share = {"hidden": 0.01, "rare": 0.005}.get(name, 0.2)
     logit -= np.quantile(logit, 1 - share)
@@ -213,7 +226,7 @@ def by_draw(found: dict[Trials, Array]) -> Iterator[str]:
         rows = {own: found[own] for own in found if (own.draw, own.budget) == (draw, budget)}
         shares = {own: covers(stated)[:, STATED] for own, stated in rows.items()}
         least = min(shares, key=lambda own: shares[own].min())
-        name = list(make_case(least.pool, False).numbers)[int(shares[least].argmin())]
+        name = list(make_case(least.pool, 0).numbers)[int(shares[least].argmin())]
         width = np.nanmedian([widths(stated) for stated in rows.values()])
         mean = 100 * np.mean(list(shares.values()))
         texts = f"{mean:.1f}", f"{100 * shares[least].min():.1f}", f"{width:.2f}", f"{least.pool}, {name}"
@@ -234,7 +247,7 @@ def below_goal(found: dict[Trials, Array]) -> Iterator[str]:
         shares, width, at = covers(rows)[:, STATED], widths(rows), rows[:, :, STATED]
         or_says = (held(at) | (at[..., 3] > 0)).mean(axis=0)
         above = (at[..., 1] > at[..., 4] + 1e-9).mean(axis=0)
-        names = list(make_case(own.pool, False).numbers)
+        names = list(make_case(own.pool, 0).numbers)
         for k in np.flatnonzero(shares < GOAL).tolist():
             percent = (f"{100 * share[k]:.1f}" for share in (shares, or_says, above))
             yield markdown.row(

@@ -12,12 +12,12 @@ The mean cost of errors is the total of another variable, the cost of each mispr
 it is the share of failures times that cost.
 
 **A metric of a class** is a function g of its totals TP and FN (:mod:`opacc_ray.metrics.metric`).
-Each total has an estimate and, at every level, an interval: a confidence distribution, represented by its quantiles.
-The interval of a metric has the quantiles of g(TP, FN) over all pairs of these, as if the two were independent: they
-come from different labels. (Precision and npv have that of their only total.) It is never undefined, and agrees with
-the closed form of G. Y. Zou and A. Donner ("Construction of confidence limits about effect measures", Statistics in
-Medicine 27, 2008) where that exists. It is that form at levels beyond the outermost quantiles, such as those of many
-joint intervals.
+Each total has an estimate and, at every level, an interval: a confidence distribution, represented by 192 quantiles
+that lie between 48. The interval of a metric has the quantiles of g(TP, FN) over all pairs of these, as if the two were
+independent: they come from different labels. (Precision and npv have that of their only total.) It is never undefined,
+and agrees with the closed form of G. Y. Zou and A. Donner ("Construction of confidence limits about effect measures",
+Statistics in Medicine 27, 2008) where that exists. It is that form, around the unbiased totals, at levels beyond the
+outermost quantiles, such as those of many joint intervals.
 
 Where a class is rare, no design can know how many of its examples hide among very many others: if fewer than one is
 predicted among 950 labels of these, 3/950 of them may still be of the class, and only the confidence says otherwise. So

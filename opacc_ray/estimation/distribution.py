@@ -17,17 +17,18 @@ imply (:mod:`opacc_ray.estimation.totals`), as far as the labels of this part co
 
     W = max( (m·M + k·V)/(m + k), V/2 )      k = 20·c      c = max(0, 1 - z²/4) · max(0, 1 - z₀²/½)
     s = x(1 - x)/W                 m + 19 degrees of freedom
-    z = Σ(v - v̂)/√ΣVar(v̂) over the m labels of the part, z₀ that of failures over all labels
+    z = Σ(v - v̂)/√(1 - h) / √ΣVar(v̂) over the m labels of the part, z₀ that of failures over all labels
 
 x is θ̂ for the lower end and θ̂ + h for the upper one, with half an event added as Jeffreys' prior adds half a success:
-h = ½ Σv̂a/Σv̂. It is kept h away from 0 and 1. Where events differ in size, as costs do, half an event also adds to the
-variance. z₀ is near 0 by the fit, unless what was believed before the labels still holds its level.
+h = ½ Σv̂a/Σv̂. In s, x is kept h away from 0 and 1. Where events differ in size, as costs do, half an event also adds
+to the variance. z₀ is near 0 by the fit, unless what was believed before the labels still holds its level.
 
-The lower end is at most that of mid-P at size s, because a single event proves little. Without an event it is 0, and
-where all labels are events the upper end is 1. Both ends are at least as wide as the exact ones of m labels where only
-their number speaks: where c = 0, where there is no event and fewer than one is predicted among the labels, or no other
-and fewer than one other. Where c = 0 and no label, or every one, is an event, they are the exact ones of the effective
-number of labels, (Σ1/π)²/Σ1/π².
+The lower end is at most that of mid-P at size s over the squared ratio of Student's quantile to the normal one, because
+a single event proves little. Without an event it is 0, and where all labels are events the upper end is 1. Both ends
+are at least as wide as the exact ones of m labels, with their weighted share of events, where only their number speaks:
+where c = 0, where there is no event and fewer than one is predicted among the labels, or no other and fewer than one
+other. Where c = 0 and no label, or every one, is an event, they are the exact ones of the effective number of labels,
+(Σw/π)²/Σ(w/π)², at most m.
 
 **Unseen events.** A draw that serves another number, or a sure model, leaves few labels for most examples. The
 *remote* labels are those of the largest weights, as long as fewer than one event is predicted among them. With r their
@@ -39,8 +40,8 @@ events as they show, predictions may narrow what hides there by a factor of k:
 with all failures that the labels met, which confirm the predictions. A larger factor than 4 between S·CP and what is
 stated is reported: where nothing was met, and predictions are wrong just there, no interval of that width can hold.
 
-What is stated is the estimate moved towards θ_p, what predictions and labels alone say, and where the labels contradict
-them, towards θ_l, the estimate with weights that sum to the size of the part:
+What is stated is the estimate moved towards θ_p, what labels and the last round's predictions alone say, and where the
+labels contradict them, towards θ_l, the estimate with weights that sum to the size of the part:
 
     λ · [ ½ · c · min(1, W/(θ̂ - θ_p)²) · (θ_p - θ̂) + (1 - c) · m/(m + 1) · (θ_l - θ̂) ]
 
@@ -49,8 +50,8 @@ the predictions are right, that halves the noise of the correction. Without c, r
 times the squared error of a simple random sample instead of 1.09 (``docs/neyman.md``). Of three labels that all fail
 where .15 is predicted, half the way or more is gone to the whole part failing.
 
-Legend: m labels in the part, v variable, v̂ prediction, π inclusion probability, a effect: standard deviation by which
-one event moves the estimate.
+Legend: m labels in the part, N_D its size, v variable, v̂ prediction, h (in z) leverage, w weight of the round, π
+inclusion probability, a = w√(1 - π)/(N_D π) effect: standard deviation by which one event moves the estimate.
 """
 
 import math
@@ -393,10 +394,11 @@ class LabelEffects(NamedTuple):
 class PredictedTotal(NamedTuple):
     """The mean of a 0/1 variable over one domain, if predictions hold for its unlabelled examples up to one factor.
 
-    Labels that stand for many others show O events where E are predicted, each label weighted by its effect a, so E is
-    (Σa v̂)²/Σa²v̂. The factor κ then has the distribution Gamma(O + ½)/(E + ½), and the events among the unlabelled, of
-    which S are predicted, are Poisson of mean κS: together negative binomial. As exact intervals of a count do, the
-    quantile of chance α takes α for ½: no event more at the lower end, and nearly one at the upper.
+    Labels that stand for many others show O events where E are predicted, each label weighted by its effect a, so O is
+    Σa v · Σa v̂/Σa²v̂, and E is (Σa v̂)²/Σa²v̂. The factor κ then has the distribution Gamma(O + ½)/(E + ½), and the
+    events among the unlabelled, of which S are predicted, are Poisson of mean κS: together negative binomial. As exact
+    intervals of a count do, the quantile of chance α takes α for ½: no event more at the lower end, and nearly one at
+    the upper.
     """
 
     size: float

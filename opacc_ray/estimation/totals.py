@@ -32,9 +32,9 @@ Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 5.6), with d the m
     R = x̂ / d̂,  x = v·d        v(R) = variance of the mean of (x - R·d) / d̂
 
 where the hats are those of the design. R has a bias of order 1/n. The law is the weighted Clopper-Pearson one, its one
-more event at the largest weight of any label, relative to d̂, because it may come from a part with few labels. For a
-simple random sample it is Clopper and Pearson's interval for the labels in D. The mean over the whole pool is that of
-the design itself, which is better where examples were drawn in proportion to a predicted risk.
+more event at the largest weight of any label, times √(1 - π), relative to d̂, because it may come from a part with few
+labels. For a simple random sample it is Clopper and Pearson's interval for the labels in D. The mean over the whole
+pool is that of the design itself, which is better where examples were drawn in proportion to a predicted risk.
 
 **Before there are labels** (:class:`ForeseenEvidence`), predictions of failure alone state the width that n labels
 would give. With p the predicted failure and π the inclusion probability of n labels, every sum over labels is replaced
