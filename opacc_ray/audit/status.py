@@ -24,6 +24,7 @@ from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.documents import Document, Part, format_field
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, redacted, shortened
 from opacc_ray.estimation.sample import Rounds
+from opacc_ray.extract.readers import most_ready
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.extract.trial import Trial, try_examples, try_inputs, try_rows
 from opacc_ray.extract.user_code import call
@@ -391,6 +392,8 @@ class ExtractionWork(Document):
     readers: int = Field(ge=0)  # of each, that read for it
     shards: int = Field(ge=1)  # that were extracted
     busy: float = Field(ge=0)  # share of time in which the model ran, from the first batch to the last
+    ready: float | None = Field(default=None, ge=0)  # batches that were read when the model asked for one, on average
+    read_rate: float | None = Field(default=None, ge=0)  # bytes of files a second, of all processes
 
     @classmethod
     def of(cls, executor: Literal["ray", "local"], reports: Sequence[ShardReport]) -> "ExtractionWork | None":
@@ -399,14 +402,24 @@ class ExtractionWork(Document):
         if not spent:
             return None
         last = {each.worker: each for each in sorted(spent, key=lambda each: each.elapsed)}
-        busy = sum(each.computing for each in last.values()) / max(1e-9, sum(each.elapsed for each in last.values()))
-        readers = max(each.readers for each in spent)
-        return cls(executor=executor, processes=len(last), readers=readers, shards=len(spent), busy=round(busy, 4))
+        elapsed = max(1e-9, sum(each.elapsed for each in last.values()))
+        return cls(
+            executor=executor,
+            processes=len(last),
+            readers=max(each.readers for each in spent),
+            shards=len(spent),
+            busy=round(sum(each.computing for each in last.values()) / elapsed, 4),
+            ready=round(sum(each.ready for each in last.values()) / len(last), 1),
+            read_rate=round(sum(each.num_bytes for each in spent) / elapsed * len(last)),
+        )
 
     @property
     def load(self) -> str:
         """What limits it, in words."""
-        return f"device {100 * self.busy:.0f} % busy, {'the model' if self.busy >= BUSY else 'reading'} limits"
+        words = f"device {100 * self.busy:.0f} % busy, {'the model' if self.busy >= BUSY else 'reading'} limits"
+        if self.ready is None or self.read_rate is None:  # stored by an older opacc
+            return words
+        return f"{words}; queue {self.ready:.0f} of {most_ready(self.readers)}; {self.read_rate / 1e6:.3g} MB/s"
 
     def __str__(self) -> str:
         who = counted(self.processes, "actor") if self.executor == "ray" else "this command"

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -394,11 +395,13 @@ def _work_on(
 ) -> dict[int, ShardReport]:
     """Extract some shards and return their reports by number; calls ``tick`` after each."""
     reports: dict[int, ShardReport] = {}
+    files = groupby(entry for shard in shards for entry in shard.entries)  # a file of several shards once
+    num_bytes = sum(entry.size for entry, _ in files) / len(shards)
 
     def on_done(shard: Shard, report: ShardReport) -> None:
         if not reports:  # before more are computed with other code than this machine's
             confirm(job.target, job.modules)
-        reports[shard.number] = report
+        reports[shard.number] = report._replace(spent=report.spent and report.spent._replace(num_bytes=num_bytes))
         made.append(shard.number)
         if (work := ExtractionWork.of("ray", list(reports.values()))) is not None:
             Progress.load = work.load

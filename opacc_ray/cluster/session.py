@@ -125,21 +125,24 @@ class Shared(contextlib.ExitStack):
 _SHARED: ContextVar[Shared | None] = ContextVar("shared", default=None)  # what this thread shares with others
 
 
-SMALL_SECONDS = 8.0
-"""Work on one actor below which a local Ray takes longer to start than it saves."""
+START = 8.0
+"""Seconds that a local Ray takes to start, and the first actor in it."""
 
-SMALL_POOL = 1000
-"""Examples below which that is assumed of a model whose pace is not known."""
+ASSUMED_PACE = 8e-3
+"""Seconds of an example, until a trial has measured them."""
 
 
 def needs_ray(extract: ExtractSpec, examples: int, pace: float | None = None) -> bool:
-    """Return whether actors extract so many examples, each of which takes ``pace`` seconds."""
+    """Return whether actors extract so many examples, each of which takes ``pace`` seconds on one CPU.
+
+    On n CPUs, they save the share 1 - 1/n of that work, and a local Ray takes :data:`START` for it.
+    """
     if extract.executor != "auto":
         return extract.executor == "ray"
     if _SHARED.get() is not None or local.is_joined() or local.named_address() != "local":
         return True
-    is_small = examples < SMALL_POOL if pace is None else examples * pace < SMALL_SECONDS
-    return not is_small and has_package("ray")
+    saved = examples * (pace or ASSUMED_PACE) * (1 - 1 / (os.cpu_count() or 1))
+    return saved >= START and has_package("ray")
 
 
 def raise_if_ending() -> None:

@@ -53,7 +53,7 @@ from opacc_ray.spec import PoolSpec, Spec, see_modules
 if TYPE_CHECKING:
     from opacc_ray.extract.inference import FunctionModel
     from opacc_ray.extract.torch_model import Device
-    from opacc_ray.extract.user_code import Activations
+    from opacc_ray.extract.user_code import Activations, Running
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,8 @@ class Extractor:
         self._computing = threading.RLock()
         self._interrupted = threading.Event()
         self._begun: float | None = None  # monotonic seconds when its first batch was there
-        self._busy = 0.0  # seconds in which the model ran
+        self._busy: list[float] = []  # seconds on the device, of each batch
+        self._ready: list[int] = []  # batches that had been read, each time that one was asked for
         self._recording = threading.Lock()
         self._recorded: tuple[int, int] | None = None  # state of the process when its code was recorded
         self._code: model_code.LoadedCode | None = None  # that was recorded
@@ -256,7 +257,8 @@ class Extractor:
         if self._begun is None:
             return report
         worker, elapsed = f"{platform.node()}:{os.getpid()}", time.monotonic() - self._begun
-        return report._replace(spent=Spent(worker, self._num_readers, self._busy, elapsed))
+        ready = sum(self._ready) / len(self._ready)
+        return report._replace(spent=Spent(worker, self._num_readers, sum(self._busy), elapsed, ready))
 
     def _record_code(self) -> None:
         """Write what this process has loaded, unless that has been written."""
@@ -272,12 +274,7 @@ class Extractor:
         bad: list[BadItem] = []
         ranges: list[Ranges] = []
         with closing(self._batches_exclusively(shard, bad)) as batches:
-            for batch in batches:
-                self._refuse_interrupted(shard)
-                since = time.monotonic()
-                self._begun = self._begun or since
-                activations = self.feed.run(batch)
-                self._busy += time.monotonic() - since
+            for batch, activations in self._run(shard, batches):
                 columns = self.measure(activations)
                 parts.append(
                     FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids, batch.sources, batch.turned)
@@ -287,16 +284,39 @@ class Extractor:
                     ranges += [Ranges.of([values[sound] for values in activations.layers])] if len(sound) else []
         return stacked(parts)._replace(bad=bad), ranges
 
+    def _run(self, shard: Shard, batches: Iterator[Batch]) -> "Iterator[tuple[Batch, Activations]]":
+        """Yield each batch with its activations once the next one has begun, which a GPU computes meanwhile."""
+        before: tuple[Batch, Running] | None = None
+        for batch in batches:
+            self._refuse_interrupted(shard)
+            self._begun = self._begun or time.monotonic()
+            running = self.feed.start(batch)
+            if before is not None:
+                yield self._finished(*before)
+            before = batch, running
+        if before is not None:
+            yield self._finished(*before)
+
+    def _finished(self, batch: Batch, running: "Running") -> "tuple[Batch, Activations]":
+        activations, seconds = running()
+        self._busy.append(seconds)
+        return batch, activations
+
     def _batches_exclusively(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
         """Yield batches of inputs, read one ahead; other shards compute only while this one waits."""
         feed = self.feed
         with closing((self._readers or feed).read(shard, bad)) as batches, NextAhead(batches, yield_to_others) as ahead:
-            while (batch := ahead.take()) is not None:
+            while (batch := self._take(ahead)) is not None:
                 with self._computing:
                     while batch is not None:
                         yield batch
                         batch.release()  # the inputs of the next one are in memory
-                        batch = ahead.take() if ahead.is_there else None
+                        batch = self._take(ahead) if ahead.is_there else None
+
+    def _take(self, ahead: NextAhead[Batch]) -> Batch | None:
+        """Return the next batch, and note how many have been read."""
+        self._ready.append(self._readers.num_ready if self._readers else int(ahead.is_there))
+        return ahead.take()
 
     def _refuse_interrupted(self, shard: Shard) -> None:
         if self._interrupted.is_set():

@@ -32,8 +32,10 @@ Legend: B examples of a batch, C classes, m neurons, σ the logistic function.
 """
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +45,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, counted
 from opacc_ray.extract.machine import HOST, Arrays, cpu_name, in_halves
 from opacc_ray.extract.shards import REMEDY, Columns, Machine, joined, not_finite
-from opacc_ray.extract.user_code import Activations, split_answer, user_code
+from opacc_ray.extract.user_code import Activations, Running, split_answer, user_code
 from opacc_ray.lake.examples import BadItem, Example, Shard, source_of
 from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.pools import read_numbered
@@ -132,9 +134,20 @@ class Feed(Inputs):
 
     def run(self, batch: "Batch") -> Activations:
         """Run the model on a batch; on its halves, if the memory of a GPU runs out."""
-        if self._device == "cpu":
-            return run_model(self.model, batch.inputs)
-        return run_that_fits(lambda part: run_model(self.model, part), batch.inputs)
+        found, _ = self.start(batch)()
+        return found
+
+    def start(self, batch: "Batch") -> Running:
+        """Begin to run the model on a batch, whose memory is free after. Only a GPU goes on computing then."""
+        inputs, since = batch.inputs, time.monotonic()
+        if self._device == "cpu" or isinstance(self.model, FunctionModel):
+            found = run_model(self.model, inputs)
+        else:
+            with suppress(MemoryError):
+                return _started(self.model, inputs)
+            found = run_that_fits(lambda part: run_model(self.model, part), inputs)
+        seconds = time.monotonic() - since
+        return lambda: (found, seconds)
 
     def columns(self, batch: "Batch", required: Sequence[str] = ()) -> Columns:
         """Run the model on a batch and return its columns; raises as :func:`columns_of`."""
@@ -294,9 +307,25 @@ class Batch:
 
 def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Activations:
     """Run a batch (B, ...); raises DataError if the user's model fails."""
-    remedy = "set transform to a function that makes the input it was trained on"
-    with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
+    with _model_code(batch.shape):
         return model(batch)
+
+
+def _started(model: "Model", batch: NDArray[np.float32]) -> Running:
+    """Begin to run a batch (B, ...) on a GPU, whose faults show when it is waited for."""
+    with _model_code(batch.shape):
+        wait = model.start(batch)
+
+    def finish(shape: tuple[int, ...] = batch.shape) -> tuple[Activations, float]:
+        with _model_code(shape):
+            return wait()
+
+    return finish
+
+
+def _model_code(shape: tuple[int, ...]) -> AbstractContextManager[None]:
+    remedy = "set transform to a function that makes the input it was trained on"
+    return user_code(f"the model, given a batch of shape {shape},", remedy)
 
 
 def run_that_fits(run: Callable[[NDArray[np.float32]], Activations], batch: NDArray[np.float32]) -> Activations:

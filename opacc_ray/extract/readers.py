@@ -47,6 +47,11 @@ SMALL_WORK = 1.0
 """Seconds of work for one process below which readers take longer to start than they save."""
 
 
+def most_ready(readers: int) -> int:
+    """Return how many batches may have been read when the model takes one."""
+    return max(1, SLOTS * readers)
+
+
 def num_readers(extract: ExtractSpec, cpus: float, *, has_gpu: bool, work: float = math.inf) -> int:
     """Return the readers of an actor that has so many CPUs: by default one for each on which it does not compute.
 
@@ -119,6 +124,11 @@ class Readers:
         if batch is not None:
             yield batch
 
+    @property
+    def num_ready(self) -> int:
+        """Number of batches that have been read, and are not released."""
+        return sum(SLOTS - reader.num_free - reader.is_reading for reader in self._readers)
+
     def close(self) -> None:
         """End the processes."""
         for reader in self._readers:
@@ -184,10 +194,15 @@ class _Reader:
     def __init__(self, job: "Extraction", seconds: float | None) -> None:
         self._job, self._seconds = job, seconds
         self._child: Child | None = None
+        self.is_reading = False
         self._slots = [_Slot(_nameless_file()) for _ in range(SLOTS)]
         self._free: SimpleQueue[int] = SimpleQueue()
         for number in range(SLOTS):
             self._free.put(number)
+
+    @property
+    def num_free(self) -> int:
+        return self._free.qsize()
 
     def start(self) -> Child:
         """Start the process, and load the transform there."""
@@ -206,6 +221,7 @@ class _Reader:
         asked: Unit | None = unit
         while not stop.is_set():
             slot = self._free.get()
+            self.is_reading = True
             try:
                 batch, layout, unfit = self.start().call(_next, asked, slot, seconds=self._seconds)
             except BaseException as error:
@@ -213,6 +229,8 @@ class _Reader:
                 if isinstance(error, EndedError):
                     self.end()
                 raise
+            finally:
+                self.is_reading = False
             asked = None
             free = partial(self._free.put, slot)
             if batch.ids:

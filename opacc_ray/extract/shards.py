@@ -100,6 +100,8 @@ class Spent(NamedTuple):
     readers: int  # its processes that read
     computing: float  # seconds in which the model ran
     elapsed: float  # seconds since its first batch was there
+    ready: float  # batches that had been read when it asked for one, on average
+    num_bytes: float = 0.0  # of the files of an average shard; the driver adds it
 
 
 class ShardReport(NamedTuple):

@@ -12,6 +12,7 @@ import importlib
 import io
 import os
 import platform
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,7 @@ from opacc_ray.errors import ClusterError, DataError, shortened
 from opacc_ray.extract.machine import Arrays, cpu_name
 from opacc_ray.extract.model_code import LIBRARY_OF, hub_of
 from opacc_ray.extract.shards import Machine
-from opacc_ray.extract.user_code import Activations, split_answer, user_code
+from opacc_ray.extract.user_code import Activations, Running, split_answer, user_code
 from opacc_ray.lake.parquet_io import unless_valid
 from opacc_ray.lake.store_uris import read_uri
 from opacc_ray.registry import require
@@ -60,6 +61,7 @@ class Device:
                 "install one that can use it, or set extract.gpus_per_actor: 0"
             )
         self.device = torch.device(name)
+        self._copying = torch.cuda.Stream() if name == "cuda" else None
 
     @property
     def arrays(self) -> Arrays:
@@ -127,33 +129,70 @@ class Model(Device):
 
     def __call__(self, batch: NDArray[np.float32]) -> Activations:
         """Run one batch (B, ...)."""
+        found, _ = self.start(batch)()
+        return found
+
+    def start(self, batch: NDArray[np.float32]) -> Running:
+        """Begin to run one batch (B, ...), whose memory is free after.
+
+        A GPU computes it after the batches that have begun, while this process goes on.
+        """
         self._seen.clear()
         with torch.inference_mode(), _memory_errors():
-            returned = self.module(self._to_device(batch))
+            given, begun = self._to_device(batch), self._mark()
+            found = self._found(self.module(given), len(batch))
+            moved = [value.to("cpu", non_blocking=True) for value in found if value is not None]
+            ended = self._mark()
+
+        def finish() -> tuple[Activations, float]:
+            seconds = _between(begun, ended)
+            arrays = [_to_numpy(value) for value in moved]
+            hidden = None if found[0] is None else arrays.pop(0)
+            return Activations(hidden, arrays[0], tuple(arrays[1:])), seconds
+
+        return finish
+
+    def _found(self, returned: Any, num: int) -> list[torch.Tensor | None]:
+        """Return the hidden layer, or None, the output and the covered layers of a batch of ``num``, on the device."""
         hidden, returned = split_answer(returned) if self._is_program else (None, returned)
         output = _tensor_of(returned)
-        if output.ndim == 0 or len(output) != len(batch):
+        if output.ndim == 0 or len(output) != num:
             raise DataError(
-                f"the model's output has shape {tuple(output.shape)} for a batch of {len(batch)}: "
+                f"the model's output has shape {tuple(output.shape)} for a batch of {num}: "
                 "return one row per example, in the order of the batch"
             )
         if self._is_program:
-            return Activations(None if hidden is None else _to_numpy(_neurons(hidden)), _to_numpy(_neurons(output)), ())
+            return [None if hidden is None else _neurons(hidden), _neurons(output)]
         idle = [name for name in self._covered if name not in self._seen]
         if _HIDDEN not in self._seen:
             raise self._not_called("model.hidden_layer: the layer to record")
         if idle and not (self._may_be_idle and len(idle) < len(self._covered)):
             raise self._not_called(f"extract.coverage.layers: the layer {idle[0]!r}")
-        layers = (_to_numpy(self._seen[name]) for name in self._covered if name in self._seen)
-        return Activations(_to_numpy(self._seen[_HIDDEN]), _to_numpy(_neurons(output)), tuple(layers))
+        layers = [self._seen[name] for name in self._covered if name in self._seen]
+        return [self._seen[_HIDDEN], _neurons(output), *layers]
 
     def _to_device(self, batch: NDArray[np.float32]) -> torch.Tensor:
-        """Copy the batch to the device: for a GPU from pinned memory, without a thread of this process."""
+        """Copy the batch to the device: to a GPU from pinned memory, while the batch before is computed there.
+
+        Torch keeps the pinned memory until the copy is done, and that of the GPU until the model has used it.
+        """
         given = torch.from_numpy(batch)
-        if self.device.type == "cuda":
-            given = given.pin_memory()
-        moved = given.to(self.device, non_blocking=True).to(self.dtype)  # in one step, it would be rounded on the CPU
+        if self._copying is not None:
+            with torch.cuda.stream(self._copying):
+                given = given.pin_memory().to(self.device, non_blocking=True)
+            computing = torch.cuda.current_stream()
+            computing.wait_stream(self._copying)
+            given.record_stream(computing)
+        moved = given.to(self.dtype)  # on the device: the CPU would round it in the same step as it copies
         return moved.contiguous(memory_format=self._format) if moved.ndim == 4 else moved
+
+    def _mark(self) -> "torch.cuda.Event | float":
+        """Return the time on the device: of a GPU, when it has done what began before."""
+        if self._copying is None:
+            return time.monotonic()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
     def _watch_hidden(self, name: str | None) -> None:
         if name is not None:
@@ -258,6 +297,14 @@ def _neurons(value: torch.Tensor, last: bool = False) -> torch.Tensor:
     if value.ndim > 2:
         return (value.movedim(-1, 1) if last else value).flatten(2).mean(2)
     return value.clone()  # the next layer may change it in place
+
+
+def _between(begun: "torch.cuda.Event | float", ended: "torch.cuda.Event | float") -> float:
+    """Return the seconds between two times on a device; of a GPU, wait for the second one."""
+    if isinstance(begun, float) or isinstance(ended, float):
+        return float(ended) - float(begun)
+    ended.synchronize()
+    return float(begun.elapsed_time(ended)) / 1000
 
 
 def _to_numpy(value: torch.Tensor) -> NDArray[Any]:

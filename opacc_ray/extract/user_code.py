@@ -64,6 +64,10 @@ class Activations(NamedTuple):
     layers: tuple[NDArray[np.float32], ...]  # (B, neurons) each; empty unless coverage is extracted
 
 
+Running = Callable[[], tuple[Activations, float]]
+"""Waits for the activations of a batch that has begun, and returns them with the seconds that it took on the device."""
+
+
 def split_answer(returned: Any) -> tuple[Any, Any]:
     """Return the hidden layer that a function or a program returns, or None, and the rest of what it returns.
 

@@ -1,5 +1,6 @@
 """What extracts: actors of Ray, or one process of the command. Both write the same bytes; a run states which it was."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from picture_audits import features_of, run_spec
 from opacc_ray.audit import verbs
 from opacc_ray.audit.status import status
 from opacc_ray.cluster import local, session
-from opacc_ray.extract.readers import num_readers
+from opacc_ray.extract.readers import most_ready, num_readers
 from opacc_ray.extract.user_code import EndedError
 from opacc_ray.report import answers
 from opacc_ray.runs.run import Run
@@ -29,7 +30,10 @@ def test_one_process_writes_the_bytes_of_actors(
     assert work is not None
     assert (work.executor, work.processes, work.readers, work.shards) == ("local", 1, readers, 12)
     assert 0 < work.busy < 1
-    assert "reading limits" in str(answers.status(status(run)))
+    assert work.ready is not None
+    assert 0 <= work.ready <= most_ready(readers)
+    assert work.read_rate
+    assert re.search(r"reading limits; queue \d of [16]; \S+ MB/s", str(answers.status(status(run))))
 
 
 @pytest.mark.parametrize(
@@ -37,21 +41,28 @@ def test_one_process_writes_the_bytes_of_actors(
     [
         ({"executor": "ray"}, 1, 1e-9, True),
         ({"executor": "local"}, 10**9, 1.0, False),
-        ({}, 999, None, False),
-        ({}, 1000, None, True),
-        ({}, 7999, 1e-3, False),
-        ({}, 8000, 1e-3, True),
+        ({}, 1333, None, False),
+        ({}, 1334, None, True),
+        ({}, 10666, 1e-3, False),
+        ({}, 10667, 1e-3, True),
     ],
 )
-def test_a_few_seconds_of_work_need_no_ray(
+def test_four_cpus_that_save_less_than_a_start_need_no_ray(
     extract: dict[str, Any], examples: int, pace: float | None, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
     monkeypatch.setattr(local, "is_joined", lambda: False)  # whatever other tests of this process have joined
     assert session.needs_ray(ExtractSpec(**extract), examples, pace) is expected
     monkeypatch.setattr(session, "has_package", lambda name: False)
     assert session.needs_ray(ExtractSpec(**extract), examples, pace) is (extract.get("executor") == "ray")
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     assert session.needs_ray(ExtractSpec(**extract), examples, pace) is (extract.get("executor") != "local")
+
+
+def test_one_cpu_has_nothing_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr(local, "is_joined", lambda: False)
+    assert not session.needs_ray(ExtractSpec(), 10**9, 1.0)
 
 
 def test_readers_start_only_for_a_second_of_work() -> None:

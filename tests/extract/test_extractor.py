@@ -16,9 +16,10 @@ from small_pictures import picture
 from opacc_ray.errors import DataError
 from opacc_ray.extract import extraction, inference
 from opacc_ray.extract.extraction import Extraction, Extractor
-from opacc_ray.extract.inference import run_that_fits
+from opacc_ray.extract.inference import Batch, Feed, run_that_fits
 from opacc_ray.extract.shards import encode_shard
-from opacc_ray.extract.torch_model import Activations, Model
+from opacc_ray.extract.torch_model import Model
+from opacc_ray.extract.user_code import Activations, Running
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store import ChangedError
 from opacc_ray.lake.store_uris import open_store
@@ -91,6 +92,37 @@ def test_a_shard_is_written_while_another_computes(tmp_path: Path, monkeypatch: 
     with ThreadPoolExecutor(2) as threads:
         reports = list(threads.map(both.extract, plan_shards(pool, "images", 8).shards))
     assert [report.num_examples for report in reports] == [8, 8]
+
+
+@pytest.mark.parametrize("readers", [0, pytest.param(2, marks=pytest.mark.processes)])
+def test_a_batch_is_waited_for_once_the_next_has_begun_and_its_memory_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: int
+) -> None:
+    """As on a GPU, which has its own copy of a batch that has begun: here, the memory is spoilt after."""
+    open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(60))
+    spec, order = spec_of(tmp_path), list[str]()
+    extract(spec, tmp_path)
+
+    def start(feed: Feed, batch: Batch) -> Running:
+        order.append(f"begin {len(order) - order.count('end')}")
+        copied = batch.inputs.copy()
+        batch.inputs[:] = np.nan
+
+        def finish() -> tuple[Activations, float]:
+            order.append("end")
+            return feed.model(copied), 0.25
+
+        return finish
+
+    monkeypatch.setattr(Feed, "start", start)
+    (tmp_path / "features-0").rename(tmp_path / "features")
+    report = extract(spec, tmp_path, readers)
+    written = [(tmp_path / name / "part-000000.parquet").read_bytes() for name in ("features", f"features-{readers}")]
+    assert written[0] == written[1]
+    assert order[:4] == ["begin 0", "begin 1", "end", "begin 2"]
+    assert order[-2:] == ["end", "end"]
+    assert report.spent is not None
+    assert report.spent.computing == 2.0  # eight batches
 
 
 def test_a_batch_for_which_memory_is_short_runs_in_halves(caplog: pytest.LogCaptureFixture) -> None:

@@ -207,6 +207,24 @@ def test_gpu_agrees_with_cpu() -> None:
     assert np.allclose(on_gpu.hidden, on_cpu.hidden, atol=1e-5)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_keeps_what_it_was_given_before_it_is_waited_for() -> None:
+    """Batches in one memory, which is used again at once, as those of readers are."""
+    net = Model(ModelSpec(factory="small_model:network"), "cuda")
+    batches = np.random.default_rng(0).random((50, 512, 1, 8, 8), dtype=np.float32)
+    memory, waiting, outputs = np.empty_like(batches[0]), list[Any](), list[Any]()
+    for batch in batches:
+        memory[:] = batch
+        waiting.append(net.start(memory))
+        if len(waiting) > 1:
+            outputs.append(waiting.pop(0)())
+    outputs.append(waiting.pop()())
+    for batch, (found, seconds) in zip(batches, outputs, strict=True):
+        np.testing.assert_array_equal(found.output, net(batch).output)
+        assert seconds > 0
+
+
 class Returning(torch.nn.Module):
     """A network that also returns its hidden layer, in some form."""
 
