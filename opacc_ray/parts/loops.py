@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 Result = TypeVar("Result")
@@ -23,6 +24,9 @@ _SILENT_SECONDS = 1.0
 
 _VALUES_PER_THREAD = 1 << 20
 """Below this many values a thread costs more than it saves."""
+
+_AT_ONCE = 1 << 18
+"""Rows that are added up at once, for NumPy converts their codes."""
 
 _seconds = 0.0
 
@@ -78,6 +82,15 @@ def in_threads(function: Callable[[int, int], Result], num_rows: int, values_per
     edges = np.linspace(0, num_rows, num + 1).astype(int).tolist()
     with ThreadPoolExecutor(num) as executor:
         return list(executor.map(lambda edge: function(*edge), pairwise(edges)))
+
+
+def sums_by(codes: NDArray[np.integer], num: int, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Return the sums (num,) of ``weights`` (N,), else the numbers, of each of the ``codes`` (N,), block by block."""
+    found = np.zeros(num)
+    for start in range(0, len(codes), _AT_ONCE):
+        rows = slice(start, start + _AT_ONCE)
+        found += np.bincount(codes[rows], None if weights is None else weights[rows], num)
+    return found
 
 
 class NextAhead(Generic[Item]):

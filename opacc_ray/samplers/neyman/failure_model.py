@@ -36,7 +36,7 @@ is at most 1 as far as a normal law describes their sums.
 Legend: N pool, k labels, d signals, f failure = 1 - outcome in [0, 1], p its expectation.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,41 +139,49 @@ class Mixture(NamedTuple):
         last bits, on the rows around it.
         """
         average = np.zeros(signals.size)
+        experts = [
+            [(place, own if np.ptp(own) else own[0]) for place, own in enumerate(terms) if not place or own.any()]
+            for terms in -self.coefficient
+        ]
+        used = {place for terms in experts for place, _ in terms[1:]}
 
         def over(start: int, stop: int) -> None:
             for begin in range(start, stop, _BLOCK):
                 rows = slice(begin, min(begin + _BLOCK, stop))
                 classes = None if signals.classes is None else signals.classes[rows]
-                self._add([own[rows] for own in signals.values], classes, average[rows])
+                values = {place: signals.values[place - 1][rows] for place in used}
+                self._add(experts, values, classes, average[rows])
 
         in_threads(over, signals.size, len(self.weight) * _VALUES_PER_EXPERT)
         lowest = LEAST_STATED if STATED in signals.kinds else _LOWEST
         return np.clip(average, lowest, 1 - lowest, out=average)
 
     def _add(
-        self, values: list[NDArray[np.float64]], classes: NDArray[np.integer] | None, average: NDArray[np.float64]
+        self,
+        experts: list[list[tuple[int, Any]]],
+        values: dict[int, NDArray[np.float64]],
+        classes: NDArray[np.integer] | None,
+        average: NDArray[np.float64],
     ) -> None:
-        """Add Σ_k w_k p_k of a few examples, d ``values`` of (b,) and ``classes`` (b,), to ``average`` (b,)."""
-        from scipy.special import expit
+        """Add Σ_k w_k p_k of a few examples, ``values`` of (b,) and ``classes`` (b,), to ``average`` (b,).
 
-        logit, term = np.empty(len(average)), np.empty(len(average))
-        for weight, (level, *slopes) in zip(*self, strict=True):
-            logit[:] = _in_class(level, classes, term)
-            for value, slope in zip(values, slopes, strict=True):
-                if slope.any():
-                    logit += np.multiply(value, _in_class(slope, classes, term), out=term)
-            expit(logit, out=logit)
-            logit *= weight
-            average += logit
+        Each expert has the number of a signal, from 1 on, and its negative coefficient, or (C,) of them; 0: intercept.
+        """
+        odds, term = np.empty(len(average)), np.empty(len(average))
 
+        def in_class(coefficient: Any) -> Any:  # mode clip needs no copy, and no class is outside
+            if classes is None or np.ndim(coefficient) == 0:
+                return coefficient
+            return np.take(coefficient, classes, out=term, mode="clip")
 
-def _in_class(
-    coefficient: NDArray[np.float64], classes: NDArray[np.integer] | None, out: NDArray[np.float64]
-) -> np.float64 | NDArray[np.float64]:
-    """Return the coefficients (C,) of the classes (b,), in ``out`` (b,); one number if they are equal."""
-    if classes is None or (coefficient == coefficient[0]).all():
-        return np.float64(coefficient[0])
-    return np.take(coefficient, classes, out=out, mode="clip")  # which needs no copy, and no class is outside
+        for weight, ((_, level), *slopes) in zip(self.weight, experts, strict=True):
+            odds[:] = in_class(level)
+            for place, slope in slopes:
+                odds += np.multiply(values[place], in_class(slope), out=term)
+            with np.errstate(over="ignore"):
+                np.exp(odds, out=odds)  # (1 - p) / p, which may be infinite
+            odds += 1
+            average += np.divide(weight, odds, out=odds)
 
 
 class Forecast(NamedTuple):
@@ -211,7 +219,10 @@ def _learn(
     weight /= weight.sum()
     used = np.flatnonzero(weight > _LEAST_SHARE)
     leverage = weight[used] @ np.array([fits[k].leverage for k in used])
-    mixture = Mixture(tuple(weight[used].tolist()), np.stack([fits[k].coefficient for k in used]))
+    whole = np.stack([fits[k].coefficient for k in used])
+    distinct, place = np.unique(whole.reshape(len(used), -1), axis=0, return_inverse=True)  # without labels some agree
+    weights = np.bincount(place.ravel(), weights=weight[used])
+    mixture = Mixture(tuple(weights.tolist()), distinct.reshape(-1, *whole.shape[1:]))
     return mixture, _bayes_factor(prior, evidence, failure, dispersion), leverage
 
 

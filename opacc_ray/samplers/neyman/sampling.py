@@ -112,6 +112,7 @@ from opacc_ray.metrics.metric import (
     parse_metric,
     slopes,
 )
+from opacc_ray.parts.loops import sums_by
 from opacc_ray.parts.view import View
 from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, History
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter, unlabelled
@@ -141,7 +142,7 @@ _GIVEN = {"confidence": "confidence", "history": "labelled reference", "judge": 
 _CLOSE = 1e-4
 """Up to which the uniform share is found."""
 
-_BLOCK = 1 << 13
+_BLOCK, _BINS = 1 << 20, 1 << 16
 
 LEAST_OF_CLASS, _CLASS_STEPS = 0.75, 20
 """Least labels of a predicted class, in multiples of those of a simple random sample; most steps towards it."""
@@ -294,28 +295,31 @@ def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.i
     """
     if kept >= (num := len(ready.size)):
         return np.arange(num), np.ones(num)
-    order = _order_along(ready.line())
-    before = inclusion_probabilities(ready.probability, kept)
-    sure = np.flatnonzero(before >= SURE)
-    if len(sure):
-        order = order[before[order] < SURE]
-    along, of_sure = before[order], before[sure]
-    del before  # as long as the pool, and so is what the draw takes
-    drawn = draw_along(rng, along, kept - len(sure))
-    return np.concatenate([sure, order[drawn]]), np.concatenate([of_sure, along[drawn]])
+    order, before = _order_along(ready.line(), ready.probability)
+    before = inclusion_probabilities(before, kept)
+    sure = before >= SURE
+    certain, of_certain = order[sure], before[sure]
+    if len(certain):
+        order, before = order[~sure], before[~sure]
+    drawn = draw_along(rng, before, kept - len(certain))
+    return np.concatenate([certain, order[drawn]]), np.concatenate([of_certain, before[drawn]])
 
 
-def _order_along(line: Array) -> NDArray[np.unsignedinteger]:
-    """Return the places (N,) by ``line`` (N,) >= 0, to as many digits as fit next to a place in a whole number."""
+def _order_along(line: Array, values: Array) -> tuple[NDArray[np.unsignedinteger], Array]:
+    """Return the places (N,) by ``line`` (N,) >= 0, to as many digits as fit next to a place, and ``values`` there."""
     places = max((len(line) - 1).bit_length(), 1)
     packed = np.empty(len(line), np.int64)
     np.multiply(line, 2.0 ** (62 - places) / max(float(line.max()), 1.0), out=packed, casting="unsafe")
     packed <<= places
     for start in range(0, len(line), _BLOCK):
         packed[start : start + _BLOCK] |= np.arange(start, min(start + _BLOCK, len(line)))
+    del line  # as long as the pool, and so is all else here
     packed.sort()
-    packed &= (1 << places) - 1
-    return packed.astype(np.min_scalar_type(len(line)))
+    order, along = np.empty(len(packed), np.min_scalar_type(len(packed))), np.empty(len(packed))
+    for start in range(0, len(packed), _BLOCK):
+        own = packed[start : start + _BLOCK] & ((1 << places) - 1)
+        order[start : start + _BLOCK], along[start : start + _BLOCK] = own, values[own]
+    return order, along
 
 
 def plan(view: View, task: Task) -> Plan:
@@ -366,14 +370,21 @@ def sure_share(price: float) -> float:
 
 def serve_classes(size: Array, classes: NDArray[np.integer]) -> None:
     """Raise ``size`` (n,) in place where a class has less than LEAST_OF_CLASS of its share of the examples."""
-    count = np.bincount(classes)
-    least = LEAST_OF_CLASS * count / len(classes)
+    count = sums_by(classes, int(classes.max()) + 1)
+    least, total, factor = (
+        LEAST_OF_CLASS * count / len(classes),
+        sums_by(classes, len(count), size),
+        np.ones(len(count)),
+    )
     for _ in range(_CLASS_STEPS):  # each raise lowers the shares of the others a little
-        total = np.bincount(classes, weights=size, minlength=len(count))
         raised = np.maximum(least * total.sum() / np.maximum(total, 1e-300), 1.0)
         if raised.max() < 1 + _CLOSE:
             break
-        size *= raised[classes]
+        total *= raised
+        factor *= raised
+    if factor.max() > 1:
+        for start in range(0, len(size), _BLOCK):
+            size[start : start + _BLOCK] *= factor[classes[start : start + _BLOCK]]
 
 
 def price_of(task: Task, bayes_factor: float = 1.0) -> float:
@@ -403,11 +414,12 @@ def signals_for(view: View, parameters: Parameters, history: History) -> Signals
 
 
 def relative_deviation(deviations: Sequence[Array]) -> Array:
-    """Return σ over its mean, (n,), from that of each number; of several, what they make together over its mean."""
-    own = [deviation / max(float(deviation.mean()), 1e-300) for deviation in deviations]
-    if len(own) == 1:
-        return own[0]
-    joint: Array = np.sqrt(np.mean(np.square(own), axis=0))
+    """Return σ over its mean, (n,), from those of each number, which are overwritten; of several, what they make together."""
+    for deviation in deviations:
+        deviation /= max(float(deviation.mean()), 1e-300)
+    if len(deviations) == 1:
+        return deviations[0]
+    joint: Array = np.sqrt(np.mean(np.square(deviations), axis=0))
     return joint / joint.mean()
 
 
@@ -416,17 +428,26 @@ def uniform_share(deviation: Array, price: float, floor: float, effect: Array | 
 
     The mean in A is weighted by the square of the ``effect`` (n,) that an outcome has on the number.
     """
-    square = None if effect is None else np.square(effect)
-    total = len(deviation) if square is None else float(square.sum())
+    values, weight = _binned(deviation, effect)
 
-    def is_cheap(share: float) -> bool:  # A(φ) <= 1 + price; A is the mean of 1/size, added up block by block
-        found = 0.0
-        for start in range(0, len(deviation), _BLOCK):
-            size = share + (1 - share) * deviation[start : start + _BLOCK]
-            found += float(((1 if square is None else square[start : start + _BLOCK]) / size).sum())
-        return found <= (1 + price) * total
+    def is_cheap(share: float) -> bool:  # A(φ) <= 1 + price
+        return float((weight / (share + (1 - share) * values)).sum()) <= (1 + price) * float(weight.sum())
 
     return least_share(is_cheap, floor)
+
+
+def _binned(deviation: Array, effect: Array | None) -> tuple[Array, Array]:
+    """Return a ``deviation`` (n,) and its weights; of many, their means in bins, by which A is right to 1e-7."""
+    if len(deviation) <= _BINS:
+        return deviation, np.ones(len(deviation)) if effect is None else np.square(effect)
+    sums = np.zeros((2, _BINS))
+    for start in range(0, len(deviation), _BLOCK):
+        own = deviation[start : start + _BLOCK]
+        weight = np.ones(len(own)) if effect is None else np.square(effect[start : start + _BLOCK])
+        code = (own / (1 + own) * (_BINS - 1)).astype(np.int64)
+        sums += [np.bincount(code, weights=each, minlength=_BINS) for each in (weight, weight * own)]
+    weight = sums[0][sums[0] > 0]
+    return sums[1][sums[0] > 0] / weight, weight
 
 
 def least_share(is_cheap: Callable[[float], bool], floor: float) -> float:
