@@ -93,6 +93,29 @@ def sums_by(codes: NDArray[np.integer], num: int, weights: NDArray[np.float64] |
     return found
 
 
+def key_bits(size: int) -> int:
+    """Return how many bits each of ``size`` keys may have for :func:`sort_keys`."""
+    return 63 - max((size - 1).bit_length(), 1)
+
+
+def sort_keys(keys: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:
+    """Sort ``keys`` (N,) >= 0, in place, and return their places (N,) before; equal ones keep their order.
+
+    Each is sorted as one number with its place, which is much faster than a sort of places.
+    """
+    size, bits = len(keys), 63 - key_bits(len(keys))
+    blocks = [slice(start, min(start + _AT_ONCE, size)) for start in range(0, size, _AT_ONCE)]
+    keys <<= bits
+    for rows in blocks:
+        keys[rows] |= np.arange(rows.start, rows.stop)
+    keys.sort()
+    order = np.empty(size, np.min_scalar_type(size))
+    for rows in blocks:
+        order[rows] = keys[rows] & ((1 << bits) - 1)
+    keys >>= bits
+    return order
+
+
 class NextAhead(Generic[Item]):
     """An iterator whose next item is taken on a thread of its own, one ahead of the caller; no item is None.
 

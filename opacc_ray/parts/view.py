@@ -177,7 +177,11 @@ class View:
 
     def column(self, name: str) -> NDArray[np.float64]:
         """Return one number per example, (N,), that the caller may change; raises DataError if one is not finite."""
-        values = self.parts.column(name).astype(np.float64, copy=False)
+        return self.stored_column(name).astype(np.float64, copy=False)
+
+    def stored_column(self, name: str) -> NDArray[Any]:
+        """Return a column as :meth:`column` does, of the type that it is stored in."""
+        values = self.parts.column(name)
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
             raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {values[bad[0]]}")
@@ -302,8 +306,8 @@ def views_of(pools: Pools) -> list[View]:
 # -- numbers in fewer bytes -------------------------------------------------------------------------------------
 
 
-CODED_FROM, _CODES = 1 << 21, (1 << 16) - 1
-"""Examples from which numbers are held as steps of their range, and the number of steps."""
+CODED_FROM, _CODES, _BLOCK = 1 << 21, (1 << 16) - 1, 1 << 16
+"""Examples from which numbers are held as steps of their range, the number of steps, and examples coded at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,6 +319,9 @@ class Compact:
 
     def __getitem__(self, rows: Any) -> Array:
         return self.values(*(own[rows] for own in self.held))
+
+    def __len__(self) -> int:
+        return len(self.held[0])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self[:].astype(dtype or np.float64, copy=False)
@@ -329,15 +336,20 @@ def is_coded(size: int) -> bool:
     return size >= CODED_FROM
 
 
-def compacted(values: Array) -> Array | Compact:
-    """Return ``values`` (N,), which may be overwritten, as they are held: coded if there are many."""
+def compacted(values: Array | Compact) -> Array | Compact:
+    """Return ``values`` (N,) as they are held: coded if there are many."""
     if not is_coded(len(values)):
         return values
-    low = float(values.min())
-    step = max(float(values.max()) - low, 1e-300) / _CODES
-    values -= low
-    values /= step
-    return Compact((np.rint(values, out=values).astype(np.uint16),), partial(_decoded, low, step))
+    blocks = [slice(start, start + _BLOCK) for start in range(0, len(values), _BLOCK)]
+    ends = [(own.min(), own.max()) for own in (values[rows] for rows in blocks)]
+    low = float(min(ends)[0])
+    step = max(float(max(high for _, high in ends)) - low, 1e-300) / _CODES
+    codes = np.empty(len(values), np.uint16)
+    for rows in blocks:
+        own = values[rows] - low
+        own /= step
+        codes[rows] = np.rint(own, out=own)
+    return Compact((codes,), partial(_decoded, low, step))
 
 
 def _decoded(low: float, step: float, codes: NDArray[np.uint16]) -> Array:

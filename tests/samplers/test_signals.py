@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.stats import rankdata
 
 from opacc_ray.parts import view as views
 from opacc_ray.parts.view import LocalParts, View, view_of
@@ -63,11 +64,31 @@ def test_signals_of_a_large_pool_are_steps_of_their_range(monkeypatch: pytest.Mo
     assert [own.dtype for own in direction.held] == [np.uint16]
 
 
+@pytest.mark.parametrize("spread", [0.0, 1e-300, 1.0, 1e300])
+def test_ranks_are_exact_where_values_are_closer_than_their_keys(spread: float) -> None:
+    """Numbers that differ in their last bits, shuffled, with ties, and others that are far away on both sides."""
+    rng = np.random.default_rng(0)
+    close = 1 + rng.integers(0, 300, 2000) * np.finfo(float).eps
+    values = rng.permutation(np.concatenate([close, -close, [0.0, -0.0, spread, -spread, 5e-324]]))
+    expected = (2 * rankdata(values) - 1 - len(values)) / len(values) * 3**0.5
+    assert spread_ranks(values) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("names", [[-3, 0, 7], [-3.0, 0.0, 7.0], [0, 1 << 40, 1 << 41], [False, True]])
+def test_predicted_classes_are_places_among_their_numbers(names: list[float]) -> None:
+    places = np.random.default_rng(0).permutation(np.arange(N) % len(names))
+    own = pool_signals(view_of(Pool(prediction=np.array(names)[places])), 0)
+    assert own.names is not None
+    assert own.names.tolist() == names
+    assert own.classes is not None
+    assert own.classes.tolist() == places.tolist()
+
+
 def test_whole_numbers_of_any_size_are_kept_exactly() -> None:
     whole, rng = signals._Whole(10), np.random.default_rng(0)
     small, large = rng.integers(-(2**46), 2**46, 4), rng.integers(-(2**53), 2**53, 6)
-    whole.put(slice(0, 4), small.astype(float))
-    whole.put(slice(4, 10), large.astype(float))
+    whole.put(slice(0, 4), small)
+    whole.put(slice(4, 10), large)
     assert whole.read().tolist() == [*small.tolist(), *large.tolist()]
 
 

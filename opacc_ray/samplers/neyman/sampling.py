@@ -112,7 +112,7 @@ from opacc_ray.metrics.metric import (
     parse_metric,
     slopes,
 )
-from opacc_ray.parts.loops import sums_by
+from opacc_ray.parts.loops import key_bits, sort_keys, sums_by
 from opacc_ray.parts.view import View
 from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, History
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter, unlabelled
@@ -295,8 +295,8 @@ def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.i
     """
     if kept >= (num := len(ready.size)):
         return np.arange(num), np.ones(num)
-    order, before = _order_along(ready.line(), ready.probability)
-    before = inclusion_probabilities(before, kept)
+    order = _order_along(ready.line())
+    before = inclusion_probabilities(ready.probability[order], kept)
     sure = before >= SURE
     certain, of_certain = order[sure], before[sure]
     if len(certain):
@@ -305,21 +305,12 @@ def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.i
     return np.concatenate([certain, order[drawn]]), np.concatenate([of_certain, before[drawn]])
 
 
-def _order_along(line: Array, values: Array) -> tuple[NDArray[np.unsignedinteger], Array]:
-    """Return the places (N,) by ``line`` (N,) >= 0, to as many digits as fit next to a place, and ``values`` there."""
-    places = max((len(line) - 1).bit_length(), 1)
-    packed = np.empty(len(line), np.int64)
-    np.multiply(line, 2.0 ** (62 - places) / max(float(line.max()), 1.0), out=packed, casting="unsafe")
-    packed <<= places
-    for start in range(0, len(line), _BLOCK):
-        packed[start : start + _BLOCK] |= np.arange(start, min(start + _BLOCK, len(line)))
-    del line  # as long as the pool, and so is all else here
-    packed.sort()
-    order, along = np.empty(len(packed), np.min_scalar_type(len(packed))), np.empty(len(packed))
-    for start in range(0, len(packed), _BLOCK):
-        own = packed[start : start + _BLOCK] & ((1 << places) - 1)
-        order[start : start + _BLOCK], along[start : start + _BLOCK] = own, values[own]
-    return order, along
+def _order_along(line: Array) -> NDArray[np.unsignedinteger]:
+    """Return the places (N,) by ``line`` (N,) >= 0, to as many digits as fit next to a place in a whole number."""
+    keys = np.empty(len(line), np.int64)
+    np.multiply(line, 2.0 ** (key_bits(len(line)) - 1) / max(float(line.max()), 1.0), out=keys, casting="unsafe")
+    del line  # as long as the pool, and so is the rest
+    return sort_keys(keys)
 
 
 def plan(view: View, task: Task) -> Plan:
@@ -414,7 +405,7 @@ def signals_for(view: View, parameters: Parameters, history: History) -> Signals
 
 
 def relative_deviation(deviations: Sequence[Array]) -> Array:
-    """Return σ over its mean, (n,), from those of each number, which are overwritten; of several, what they make together."""
+    """Return σ over its mean, (n,), from that of each number, which is overwritten, or what those of several make."""
     for deviation in deviations:
         deviation /= max(float(deviation.mean()), 1e-300)
     if len(deviations) == 1:

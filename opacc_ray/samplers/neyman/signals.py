@@ -41,7 +41,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.neurons.sections import part_bounds
-from opacc_ray.parts.view import Compact, View, compacted, is_coded, view_of
+from opacc_ray.parts.loops import key_bits, sort_keys
+from opacc_ray.parts.view import Compact, View, compacted, view_of
 from opacc_ray.pool import Pool
 
 Array = NDArray[np.float64]
@@ -146,7 +147,7 @@ _FORMS = {
 }
 """The kinds of signal that are made of a column, and how."""
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 16
 _LOW = 1 << 16
 
 
@@ -197,6 +198,8 @@ def _make(view: View, num_directions: int) -> Signals:
 
     names, classes = _classes(view)
     kinds, values, share = list[str](), list[Array | Compact](), _SHARE_WITHOUT_CONFIDENCE
+    hidden = "hidden" in view.fields and num_directions  # first, for they take most memory while they are made
+    directions = find_projection(view, num_directions).packed if hidden else ()
     for field in _columns(view, names):
         column = view.column_in_range(field)
         ends, heap = _ends_of(column), heap_of(column) if field == "confidence" else None
@@ -212,11 +215,8 @@ def _make(view: View, num_directions: int) -> Signals:
                 kinds.append(HEAP)
                 values.append(compacted(heap.inside(column)))
         del column, ends  # as long as the pool
-    if "hidden" in view.fields and num_directions:
-        directions = find_projection(view, num_directions).packed
-        kinds += ["direction"] * len(directions)
-        values += directions
-    return Signals(tuple(kinds), tuple(values), classes, names, float(logit(share)), view.size)
+    kinds += ["direction"] * len(directions)
+    return Signals(tuple(kinds), (*values, *directions), classes, names, float(logit(share)), view.size)
 
 
 def with_stated(view: View, signals: Signals) -> Signals:
@@ -316,10 +316,9 @@ def _columns(view: View, names: Array | None) -> list[str]:
 def _signal(form: str, values: Array, ends: NDArray[np.integer], size: int, heap: "Heap | None" = None) -> Array:
     """Return a signal of ``values`` (n,) whose ends among ``size`` are ``ends`` (n,)."""
     if form == "doubt":
-        from scipy.special import logit
-
         doubt = _doubt(values, heap)
-        return np.asarray(logit(doubt, out=doubt))
+        doubt /= 1 - doubt
+        return np.asarray(np.log(doubt, out=doubt))
     rank = _rank(form, size, ends)
     return rank**2 - 1 if form == "square" else rank
 
@@ -367,13 +366,19 @@ def _classes(view: View) -> tuple[Array | None, NDArray[np.integer] | None]:
     """Return the classes that are predicted, (C,), and each example's, (N,); None where values are predicted."""
     if "prediction" not in view.fields:
         return None, None
-    prediction = view.column("prediction")
+    prediction = view.stored_column("prediction")
     blocks = np.split(prediction, range(_BLOCK, view.size, _BLOCK))
-    if any((own != np.rint(own)).any() for own in blocks):
+    if prediction.dtype.kind == "f" and any((own != np.rint(own)).any() for own in blocks):
         return None, None
-    names = np.unique(np.concatenate([np.unique(own) for own in blocks]))
-    kind = np.min_scalar_type(len(names))
-    return names, np.concatenate([np.searchsorted(names, own).astype(kind) for own in blocks])
+    low = float(prediction.min())
+    if float(prediction.max()) - low >= _LOW:
+        names: Array = np.unique(np.concatenate([np.unique(own) for own in blocks])).astype(np.float64)
+        kind = np.min_scalar_type(len(names))
+        return names, np.concatenate([np.searchsorted(names, own).astype(kind) for own in blocks])
+    codes, there = np.concatenate([(own - low).astype(np.uint16) for own in blocks]), np.zeros(_LOW, bool)
+    there[codes] = True
+    names = np.asarray(np.flatnonzero(there) + low, dtype=np.float64)
+    return names, (np.cumsum(there) - 1).astype(np.min_scalar_type(len(names)))[codes]
 
 
 def spread_ranks(values: Array) -> Array:
@@ -397,23 +402,24 @@ def _ends_of(values: Array) -> NDArray[np.unsignedinteger]:
 def _runs(values: Array) -> tuple[NDArray[np.integer], NDArray[np.bool_]]:
     """Return an order of ``values`` (N,), and whether each in it is the first of a run of equal ones.
 
-    Single-precision numbers are sorted in one pass, with their places in the lower half of a whole number.
+    They are sorted by their bits, which are in the order of the numbers, without those that all have in common at the
+    ends: exactly if the others fit, as those of single-precision numbers do, else with a second look at close ones.
     """
-    is_first = np.ones(len(values), dtype=bool)
-    single = values.astype(np.float32)
-    if len(values) >= 1 << 32 or not (single == values).all():
-        order: NDArray[np.integer] = np.argsort(values)
-        ordered: NDArray[Any] = values[order]
-    else:
-        single += 0.0  # no negative zero
-        bits = single.view(np.int32)
-        bits ^= (bits >> 31) & 0x7FFFFFFF  # in the order of the numbers
-        packed = bits.astype(np.int64)
-        del single, bits
-        packed <<= 32
-        packed |= np.arange(len(values), dtype=np.uint32)
-        packed.sort()
-        order, ordered = packed.astype(np.uint32), packed >> 32
+    keys = (values + 0.0).view(np.int64)  # no negative zero
+    if (keys < 0).any():
+        keys ^= (keys >> 63) & np.iinfo(np.int64).max
+    bits = np.subtract(keys, keys.min(), out=keys).view(np.uint64)
+    used = int(np.bitwise_or.reduce(bits))
+    exact = (used & -used).bit_length() - 1 if used else 0
+    bits >>= (shift := max(exact, int(bits.max()).bit_length() - key_bits(len(values))))
+    order, is_first = sort_keys(keys), np.ones(len(values), dtype=bool)
+    ordered: NDArray[Any] = keys if shift == exact else values[order]
+    if shift > exact and (ordered[1:] < ordered[:-1]).any():
+        same = keys[1:] == keys[:-1]
+        rows = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+        own = order[rows]
+        order[rows] = own[np.lexsort((values[own], keys[rows]))]
+        ordered[rows] = values[order[rows]]
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
     return order, is_first
 
@@ -428,12 +434,12 @@ class _Whole:
         self.high: NDArray[np.integer] = np.empty(size, np.int32)
         self.low = np.empty(size, np.uint16)
 
-    def put(self, rows: slice, values: NDArray[Any]) -> None:
+    def put(self, rows: slice, values: NDArray[np.int64]) -> None:
         """Write ``values`` to ``rows``."""
-        high = np.floor_divide(values, _LOW)
+        high = values >> 16
         if len(high) and max(high.max(), -high.min()) >= 2**31:
             self.high = self.high.astype(np.int64, copy=False)
-        self.high[rows], self.low[rows] = high, values - high * _LOW
+        self.high[rows], self.low[rows] = high, values.astype(np.uint16)  # the last 16 bits
 
     def read(self, rows: slice = slice(None)) -> Array:
         """Return the numbers of ``rows``, exactly."""
@@ -494,7 +500,7 @@ def _whole_numbers(view: View, num: int) -> list[_Whole]:
 
 def _fill(columns: list[_Whole], rows: slice, block: NDArray[Any]) -> int:
     """Write a ``block`` (n, d) to ``rows`` of d columns (N,), and return where they end."""
-    for own, values in zip(columns, block.T, strict=True):
+    for own, values in zip(columns, block.T.astype(np.int64, order="C"), strict=True):
         own.put(rows, values)
     return int(rows.stop)
 
@@ -511,15 +517,10 @@ def _standardised(columns: list[_Whole]) -> Projection:
     packed, means, deviations = list[Array | Compact](), list[float](), list[float]()
     while columns:
         own = columns.pop(0)
-        values = own.read()
-        mean = float(values.mean())
-        values -= mean
-        deviation = float(np.sqrt(np.square(values, out=values).mean()))
-        if not is_coded(len(own.low)):
-            packed.append(Compact((own.high, own.low), partial(_coordinate, mean, deviation)))
-        else:
-            del values  # before as many again
-            packed.append(compacted(_coordinate(mean, deviation, own.high, own.low)))
+        blocks = [slice(start, start + _BLOCK) for start in range(0, len(own.low), _BLOCK)]
+        mean = sum(float(own.read(rows).sum()) for rows in blocks) / len(own.low)
+        deviation = (sum(float(np.square(own.read(rows) - mean).sum()) for rows in blocks) / len(own.low)) ** 0.5
+        packed.append(compacted(Compact((own.high, own.low), partial(_coordinate, mean, deviation))))
         means.append(mean)
         deviations.append(deviation)
     return Projection(tuple(packed), np.array(means), np.array(deviations))
