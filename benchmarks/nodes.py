@@ -23,7 +23,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--shards", type=int, default=96)
     given = parser.parse_args()
-    os.environ |= {"READERS_SLEEP": str(SLEEP), "READERS_STEPS": "0"}
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    os.environ |= {"READERS_SLEEP": str(SLEEP), "READERS_STEPS": "0", "PYTHONPATH": os.pathsep.join(paths)}
     print("| nodes | images a second | efficiency |\n|---|---:|---:|")
     with tempfile.TemporaryDirectory(prefix="opacc-nodes-") as home:
         readers.fill(Path(home, "pool"), readers.BATCH * given.shards)

@@ -87,20 +87,26 @@ class Inputs:
 
     def __init__(self, spec: Spec, source: PoolSpec) -> None:
         self._spec, self._source = spec, source
-        self._store = open_pool(source)
+        self._store, self._rules = open_pool(source), rules_of(source)
         self._transform = load_transform(spec)
         self._transforming = threading.Lock()
 
     def read(
-        self, shard: Shard, bad: list[BadItem], digests: Sequence[int] = (), memory: Memory | None = None
+        self,
+        shard: Shard,
+        bad: list[BadItem],
+        digests: Sequence[int] = (),
+        memory: Memory | None = None,
+        packed: Sequence[tuple[int, Any]] = (),
     ) -> Generator["Batch", None, None]:
         """Yield the batches of a shard; examples that cannot be used are appended to ``bad``, or are errors.
 
         ``digests`` are those of the parts of the shard, if they are parts of others. ``memory`` reserves the inputs.
+        ``packed`` examples of the shard have been read.
         """
         size, digests = self._spec.extract.batch_size, digests or [source_of(part) for part in shard.parts]
         batch = Batch(size, memory)
-        for number, item in read_numbered(self._store, self._source.format, shard, rules_of(self._source)):
+        for number, item in read_numbered(self._store, self._source.format, shard, self._rules, packed):
             if isinstance(item, BadItem):
                 check_bad(self._spec, self._source, [item])
                 bad.append(item._replace(source=digests[number]))

@@ -3,7 +3,8 @@
 A shard is cut into units, such as the files of one batch. Each reader takes the next unit, and writes its inputs into
 one of its SLOTS: memory in files without a name, which both processes inherit. So nothing stays in a file system,
 whichever process dies. The batches come in the order of the shard, and hold what they would hold without readers: where
-a unit is shorter than a batch, its rows are copied into the next one.
+a unit is shorter than a batch, its rows are copied into the next one. A tar file can only be read from its beginning:
+the process that computes does that, and units are members that are not decoded.
 
 A reader is a process as that of :mod:`opacc_ray.extract.user_code`, so it does not run the main module again, and a
 crash names the line of code. After a crash another one starts with the next unit.
@@ -18,10 +19,11 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from math import prod
 from queue import SimpleQueue
 from threading import Event
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +34,8 @@ from opacc_ray.extract.model_code import watched
 from opacc_ray.extract.user_code import Child, EndedError
 from opacc_ray.lake.examples import BadItem, Shard, source_of
 from opacc_ray.lake.formats import find_format
-from opacc_ray.spec import ExtractSpec
+from opacc_ray.lake.pools import read_packed
+from opacc_ray.spec import ExtractSpec, PoolSpec, open_pool, rules_of
 
 if TYPE_CHECKING:
     from opacc_ray.extract.extraction import Extraction
@@ -69,11 +72,16 @@ def shards_in_flight(extract: ExtractSpec, readers: int) -> int:
     return 1 + max(1, -(-(readers + 2) * extract.batch_size // extract.shard_size))
 
 
+UNIT_BYTES = 16 << 20
+"""Bytes of packed examples after which a unit ends."""
+
+
 class Unit(NamedTuple):
     """Some examples of a shard, which one reader reads."""
 
     shard: Shard
     digests: tuple[int, ...]  # of the parts of the whole shard that its own are of
+    packed: tuple[tuple[int, Any], ...] = ()  # examples that have been read, with the numbers of their parts
 
 
 def units_of(shard: Shard, kind: str, size: int) -> list[Unit]:
@@ -92,6 +100,19 @@ def units_of(shard: Shard, kind: str, size: int) -> list[Unit]:
     return units
 
 
+def packed_units(source: PoolSpec, shard: Shard, size: int) -> Iterator[Unit]:
+    """Read a shard, and yield it in units of ``size`` examples that are not decoded, or of UNIT_BYTES."""
+    digests, part, num_bytes = tuple(map(source_of, shard.parts)), list[tuple[int, Any]](), 0
+    for number, item in read_packed(open_pool(source), source.format, shard, rules_of(source)):
+        part.append((number, item))
+        num_bytes += 0 if isinstance(item, BadItem) else item.size
+        if len(part) == size or num_bytes >= UNIT_BYTES:
+            yield Unit(shard, digests, tuple(part))
+            part, num_bytes = [], 0
+    if part:
+        yield Unit(shard, digests, tuple(part))
+
+
 class Readers:
     """Some processes that read shards of one job; end them with :meth:`close`.
 
@@ -108,8 +129,10 @@ class Readers:
 
     def read(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
         """Yield the batches of a shard as :meth:`Inputs.read`; raises EndedError if a reader dies or hangs."""
-        size, batch = self._job.spec.extract.batch_size, None
-        for block, unfit in self._blocks(units_of(shard, self._job.source.format, size)):
+        size, source, batch = self._job.spec.extract.batch_size, self._job.source, None
+        is_packed = hasattr(find_format(source.format), "packed")
+        units = packed_units(source, shard, size) if is_packed else iter(units_of(shard, source.format, size))
+        for block, unfit in self._blocks(units, 2 * len(self._readers) if is_packed else None):
             bad += unfit
             if batch is None and block.is_full:
                 yield block
@@ -143,25 +166,32 @@ class Readers:
             reader.start()
         self._idle.put(reader)
 
-    def _blocks(self, units: Sequence[Unit]) -> Iterator["Block"]:
-        """Yield the blocks of some units in their order, those of other shards first that were asked for before."""
-        stop = Event()
-        streams = [SimpleQueue[Block | BaseException | None]() for _ in units]
-        pairs = zip(units, streams, strict=True)
-        waiting = deque((self._threads.submit(self._fill, unit, stream, stop), stream) for unit, stream in pairs)
+    def _blocks(self, units: Iterator[Unit], most: int | None) -> Iterator["Block"]:
+        """Yield the blocks of some units in their order, those of other shards first that were asked for before.
+
+        ``most``: units that are in memory at a time; None: they hold no examples.
+        """
+        stop, waiting = Event(), deque[tuple[Future[None], Stream]]()
+        coming = (self._submit(unit, stop) for unit in units)
         try:
+            waiting.extend(islice(coming, most))
             while waiting:
                 block = waiting[0][1].get()
                 if isinstance(block, BaseException):
                     raise block
                 if block is None:
                     waiting.popleft()
+                    waiting.extend(islice(coming, 1))
                 else:
                     yield block
         finally:
             stop.set()
             for future, stream in waiting:
                 _drain(future, stream)
+
+    def _submit(self, unit: Unit, stop: Event) -> "tuple[Future[None], Stream]":
+        stream: Stream = SimpleQueue()
+        return self._threads.submit(self._fill, unit, stream, stop), stream
 
     def _fill(self, unit: Unit, stream: "Stream", stop: Event) -> None:
         reader = self._idle.get()
@@ -305,7 +335,9 @@ class _Reading:
         """Return the next batch of the unit, or the first of another one; after the last, one without examples."""
         self._memory = self._slots[slot].memory
         if unit is not None:
-            self._batches = self._inputs.read(unit.shard, self._bad, unit.digests, lambda size: self._memory(size))
+            self._batches = self._inputs.read(
+                unit.shard, self._bad, unit.digests, lambda size: self._memory(size), unit.packed
+            )
         batch = next(self._batches, None)
         bad = self._bad.copy()
         self._bad.clear()

@@ -83,10 +83,19 @@ def read_examples(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS
             yield from examples.examples_of(store, batch, rules)
 
 
+def read_packed(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Iterator[tuple[int, Any]]:
+    """Read a shard without decoding it; yield the number of a part and what :func:`read_numbered` decodes."""
+    for place in range(len(shard.parts)):
+        yield from ((place, item) for item in find_format(kind).packed(store, shard.only([place]), rules))
+
+
 def read_numbered(
-    store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS
+    store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS, packed: Sequence[tuple[int, Any]] = ()
 ) -> Iterator[tuple[int, Example | BadItem]]:
-    """Read a shard as :func:`read_examples`, each item with the number of its part."""
+    """Read a shard as :func:`read_examples`, each item with the number of its part; or decode what is ``packed``."""
+    if packed:
+        yield from ((number, find_format(kind).unpack(item, rules)) for number, item in packed)
+        return
     planned = planned_ids(kind, shard)
     if planned is not None:
         number = {name: place for place, name in enumerate(planned)}

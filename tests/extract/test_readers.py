@@ -1,5 +1,6 @@
 """Processes that read for one that computes: the same bytes, faults in the sentences of extraction, nothing left."""
 
+import gzip
 import os
 import sys
 from contextlib import closing
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from encoded_files import tar
 from one_shard import extract, spec_of
 from small_pictures import picture, to_input
 
@@ -61,6 +63,27 @@ def test_rows_of_arrays_are_read_by_several(tmp_path: Path) -> None:
     for readers in (0, 2):
         extract(spec, tmp_path, readers)
     assert written(tmp_path, 0) == written(tmp_path, 2)
+
+
+@pytest.mark.parametrize("kind", ["plain", "compressed", "cut short"])
+def test_a_tar_file_is_decoded_by_several(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte for byte, with a member that is no image, also if units are shorter than batches."""
+    whole = tar(*((f"{i:03d}.png", picture(i) if i != 3 else b"none") for i in range(45)))
+    name = "a.tar.gz" if kind == "compressed" else "a.tar"
+    content = {"plain": whole, "compressed": gzip.compress(whole), "cut short": whole[: len(whole) // 2]}[kind]
+    open_store(str(tmp_path / "pool")).write(name, content)
+    spec = spec_of(
+        tmp_path,
+        pool={"uri": str(tmp_path / "pool"), "format": "webdataset"},
+        model={"function": "numpy_model:random"},
+        extract={"batch_size": 8, "on_bad_item": "exclude"},
+    )
+    reports = [extract(spec, tmp_path, num) for num in (0, 2)]
+    monkeypatch.setattr("opacc_ray.extract.readers.UNIT_BYTES", 1000)
+    reports.append(extract(spec, tmp_path, 3))
+    bad = {f"{name}/003"} | ({name} if kind == "cut short" else set())
+    assert [{item.id for item in report.bad} for report in reports] == [bad] * 3
+    assert len({written(tmp_path, num) for num in (0, 2, 3)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -120,7 +143,7 @@ def test_a_shard_is_cut_where_its_format_allows_it() -> None:
     entries = tuple(Entry(f"{i}.x", 1, "") for i in range(5))
     sizes: list[Any] = [len(unit.shard.entries) for unit in units_of(Shard(0, entries), "images", 2)]
     assert sizes == [2, 2, 1]
-    assert len(units_of(Shard(0, entries), "webdataset", 2)) == 5
+    assert len(units_of(Shard(0, entries), "npy", 2)) == 5
     rows = Shard(0, entries[:1], (Piece(entries[0], 3, 8),))
     assert [(unit.shard.pieces[0].start, unit.shard.pieces[0].stop) for unit in units_of(rows, "npy", 2)] == [
         (3, 5),

@@ -11,6 +11,8 @@ files or ``find``, ``cut``, and ``read`` or ``batches``; the other functions are
     the place of an unusable one; for tables, the default decodes the rows of ``batches``
 ``batches(store, shard, rules)`` : yield the rows of a table's shard that the filter keeps, in their order, with the
     columns of the rules
+``packed(store, shard, rules)``, ``unpack(packed, rules)`` : yield the examples of a shard as bytes, and decode one, in
+    another process: for files of many examples that can only be read from their beginning
 ``newest(store, rules, what)`` : return the version that a table has now
 ``place_of_file(uri, access)`` : return the URI of the pool's folder if ``uri``, whose end is one of ``TRAITS.files``,
     names a file that the format reads in its own way, else None; without it, the file is the only one of a pool

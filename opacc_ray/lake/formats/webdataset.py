@@ -6,8 +6,8 @@ The key of a member is its path up to the first dot of its name, and the rest is
 slash and the example's key: ``train-000.tar/0001``. The members of a key must be adjacent, each with an extension of
 its own: a tar file that is not sorted by name would give halves of examples, and is refused.
 
-A tar file has no index, so it is one shard, read from its beginning, some megabytes at a time. It may be compressed
-with gzip (``.tar.gz``, ``.tgz``).
+A tar file has no index, so it is one shard, read from its beginning, some megabytes at a time. Others may unpack what
+is read. It may be compressed with gzip (``.tar.gz``, ``.tgz``).
 """
 
 import gzip
@@ -48,6 +48,19 @@ class _Member(NamedTuple):
     size: int
 
 
+class Packed(NamedTuple):
+    """The members of one example."""
+
+    tar: str  # key of the tar file
+    uri: str
+    members: list[_Member]
+
+    @property
+    def size(self) -> int:
+        """Bytes of their contents."""
+        return sum(len(member.content or b"") for member in self.members)
+
+
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
     """Return one file for each shard."""
     return Cut([(entry,) for entry in found.entries])
@@ -58,12 +71,18 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
 
     Raises UnsortedError if a member is there twice, or the members of a key are not adjacent.
     """
+    return (unpack(found, rules) for found in packed(store, shard, rules))
+
+
+def packed(store: Store, shard: Shard, rules: Rules) -> Iterator[Packed | BadItem]:
+    """Yield what :func:`unpack` makes examples of; raises as :func:`read`."""
     for entry in shard.entries:
         count = 0
         try:
-            members = _sorted(_members(store.open_entry(entry), rules, entry.key), store.uri_of(entry.key))
+            uri = store.uri_of(entry.key)
+            members = _sorted(_members(store.open_entry(entry), rules, entry.key), uri)
             for _, group in groupby(members, key=lambda member: member.key):
-                yield _example(entry.key, store.uri_of(entry.key), list(group), rules)
+                yield Packed(entry.key, uri, list(group))
                 count += 1
         except UnsortedError:
             raise
@@ -153,8 +172,11 @@ def _extensions(rules: Rules) -> tuple[str, ...]:
     return columns.array or (*(suffix[1:] for suffix in images.SUFFIXES), "npy")
 
 
-def _example(tar: str, uri: str, members: list[_Member], rules: Rules) -> Example | BadItem:
-    wanted = _extensions(rules)
+def unpack(packed: Packed | BadItem, rules: Rules) -> Example | BadItem:
+    """Return the example of some members, decoded."""
+    if isinstance(packed, BadItem):
+        return packed
+    (tar, uri, members), wanted = packed, _extensions(rules)
     name = f"{tar}/{members[0].key}"
     found = next((member for member in members if member.extension in wanted), None)
     if found is None:
