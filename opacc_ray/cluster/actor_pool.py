@@ -32,6 +32,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from opacc_ray.cluster.local import raise_if_lost, unless_lost
+from opacc_ray.cluster.remote_readers import RemoteReader
 from opacc_ray.cluster.session import raise_if_ending
 from opacc_ray.cluster.tasks import (
     LOST,
@@ -134,10 +135,11 @@ LEAVE_WITHIN = 2.0  # seconds in which actors that are no longer needed may fini
 class Worker(Extractor):
     """Extractor in an actor: uses the device that Ray assigned, and ends cleanly on SIGTERM."""
 
-    def __init__(self, job: Extraction, readers: int, driver: Driver) -> None:
+    def __init__(self, job: Extraction, readers: int, remote_readers: int, driver: Driver) -> None:
         expect_answers()
         # not super(), which names this class: Ray may make a copy of it
         Extractor.__init__(self, job, driver.assigned_device(), readers)
+        self._readers_elsewhere = [RemoteReader(job, driver) for _ in range(remote_readers)]
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an actor is made in its process's main thread
 
     def machine(self) -> Machine:
@@ -259,7 +261,8 @@ class _ActorPool:
         remote = ray.remote(Worker).options(
             **self._placement.needs.options(), max_concurrency=self._placement.in_flight + 1
         )
-        return Actor(unless_lost(remote.remote, self._job, self._placement.readers, self._driver))
+        own = self._placement
+        return Actor(unless_lost(remote.remote, self._job, own.readers, own.remote_readers, self._driver))
 
     def _on_started(self, actor: Actor) -> None:
         """Note the machine of an actor that has loaded the model; an error of the model ends the run."""

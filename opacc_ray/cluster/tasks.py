@@ -33,7 +33,7 @@ from opacc_ray.cluster.local import unless_lost
 from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened, without_colours
 from opacc_ray.extract import machine
 from opacc_ray.extract.feature_files import Features, StoredParts
-from opacc_ray.extract.readers import num_readers, shards_in_flight
+from opacc_ray.extract.readers import MAX_READERS, num_readers, shards_in_flight
 from opacc_ray.extract.user_code import EndedError
 from opacc_ray.parts.view import Call, add_up
 from opacc_ray.spec import ExtractSpec
@@ -321,6 +321,7 @@ class Placement:
     needs: Needs
     readers: int = 0  # processes of an actor that read
     in_flight: int = 2  # shards of an actor
+    remote_readers: int = 0  # of an actor, on other nodes
 
 
 def place(extract: ExtractSpec, num_shards: int) -> Placement:
@@ -341,8 +342,17 @@ def place(extract: ExtractSpec, num_shards: int) -> Placement:
         )
     waits = extract.autoscaling and extract.actors != "auto"
     actors = most if waits else max(1, min(room, most))
-    readers = _readers(extract, needs, nodes, actors)
-    return Placement(actors, most, needs, readers, shards_in_flight(extract, readers))
+    readers, remote = _readers(extract, needs, nodes, actors), _remote_readers(extract, needs, nodes, actors)
+    return Placement(actors, most, needs, readers, shards_in_flight(extract, readers + remote), remote)
+
+
+def _remote_readers(extract: ExtractSpec, needs: Needs, nodes: Sequence[Node], actors: int) -> int:
+    """Return the readers of an actor with a GPU on nodes without any: at most its share of their CPUs."""
+    if not needs.gpus:
+        return 0
+    others = [node["Resources"].get("CPU", 0) for node in nodes if node["Alive"] and not node["Resources"].get("GPU")]
+    share = min(MAX_READERS, int(sum(others)) // actors)
+    return share if extract.remote_readers == "auto" else min(share, extract.remote_readers)
 
 
 def _readers(extract: ExtractSpec, needs: Needs, nodes: Sequence[Node], actors: int) -> int:

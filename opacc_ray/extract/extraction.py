@@ -25,7 +25,7 @@ from opacc_ray.extract.feature_set import left_of, merged, read_carried
 from opacc_ray.extract.inference import Batch, Feed, check_bad, columns_of
 from opacc_ray.extract.machine import HOST, software, yield_to_others
 from opacc_ray.extract.model_code import Code, check_unchanged, watched
-from opacc_ray.extract.readers import Readers, num_readers, shards_in_flight
+from opacc_ray.extract.readers import Reader, Readers, num_readers, shards_in_flight
 from opacc_ray.extract.reference import StoredSurprise
 from opacc_ray.extract.shards import (
     Columns,
@@ -135,6 +135,7 @@ class Extractor:
         self._device_name = device
         self._num_readers, self._seconds = readers, seconds
         self._readers: Readers | None = None
+        self._readers_elsewhere: Sequence[Reader] = ()
         self._device: Device | FunctionModel | None = None
         self._feed: Feed | None = None
         self._ranges: Ranges | None = None  # of the reference
@@ -204,8 +205,8 @@ class Extractor:
 
             return Device(self._device_name, job.spec.extract.threads_per_actor)
         job.see_code()
-        if self._num_readers:
-            self._readers = Readers(job, self._num_readers, self._seconds)  # which start meanwhile
+        if self._num_readers or self._readers_elsewhere:  # which start meanwhile
+            self._readers = Readers(job, self._num_readers, self._seconds, self._readers_elsewhere)
         covered = job.spec.extract.coverage if job.ranges or "coverage" in job.names else None
         self._feed = Feed(job.spec, job.source, self._device_name, covered)
         return self._feed.model
@@ -257,8 +258,8 @@ class Extractor:
         if self._begun is None:
             return report
         worker, elapsed = f"{platform.node()}:{os.getpid()}", time.monotonic() - self._begun
-        ready = sum(self._ready) / len(self._ready)
-        return report._replace(spent=Spent(worker, self._num_readers, sum(self._busy), elapsed, ready))
+        ready, readers = sum(self._ready) / len(self._ready), self._num_readers + len(self._readers_elsewhere)
+        return report._replace(spent=Spent(worker, readers, sum(self._busy), elapsed, ready))
 
     def _record_code(self) -> None:
         """Write what this process has loaded, unless that has been written."""

@@ -116,14 +116,17 @@ def packed_units(source: PoolSpec, shard: Shard, size: int) -> Iterator[Unit]:
 class Readers:
     """Some processes that read shards of one job; end them with :meth:`close`.
 
-    ``seconds``: time for a batch after which a reader counts as hung; None: no limit.
+    ``seconds``: time for a batch after which a reader counts as hung; None: no limit. ``more``: readers elsewhere.
     """
 
-    def __init__(self, job: "Extraction", num: int, seconds: float | None = None) -> None:
+    def __init__(
+        self, job: "Extraction", num: int, seconds: float | None = None, more: "Sequence[Reader]" = ()
+    ) -> None:
         self._job = job
-        self._readers = [_Reader(job, seconds) for _ in range(num)]
-        self._idle: SimpleQueue[_Reader] = SimpleQueue()
-        self._threads = ThreadPoolExecutor(num, "opacc-readers")
+        self._readers = [*(Reader(job, seconds) for _ in range(num)), *more]
+        self._is_closing = False
+        self._idle: SimpleQueue[Reader] = SimpleQueue()
+        self._threads = ThreadPoolExecutor(len(self._readers), "opacc-readers")
         for reader in self._readers:
             self._threads.submit(self._start, reader)
 
@@ -154,6 +157,7 @@ class Readers:
 
     def close(self) -> None:
         """End the processes."""
+        self._is_closing = True
         for reader in self._readers:
             reader.end()
         self._threads.shutdown(cancel_futures=True)
@@ -161,9 +165,10 @@ class Readers:
             reader.end()  # one that was starting
             reader.forget()
 
-    def _start(self, reader: "_Reader") -> None:
-        with suppress(OpaccError):  # the first unit raises it again
-            reader.start()
+    def _start(self, reader: "Reader") -> None:
+        with suppress(OpaccError):  # the next unit raises it again
+            if not self._is_closing:
+                reader.start()
         self._idle.put(reader)
 
     def _blocks(self, units: Iterator[Unit], most: int | None) -> Iterator["Block"]:
@@ -200,8 +205,8 @@ class Readers:
         except BaseException as error:
             stream.put(error)
         finally:
-            self._idle.put(reader)
             stream.put(None)
+            self._start(reader)
 
 
 Block = tuple[Batch, list[BadItem]]
@@ -218,14 +223,14 @@ def _drain(future: "Future[None]", stream: Stream) -> None:
             block[0].release()
 
 
-class _Reader:
+class Reader:
     """One process, and its memory."""
 
-    def __init__(self, job: "Extraction", seconds: float | None) -> None:
+    def __init__(self, job: "Extraction", seconds: float | None = None) -> None:
         self._job, self._seconds = job, seconds
         self._child: Child | None = None
         self.is_reading = False
-        self._slots = [_Slot(_nameless_file()) for _ in range(SLOTS)]
+        self._slots = [Slot(nameless_file()) for _ in range(SLOTS)]
         self._free: SimpleQueue[int] = SimpleQueue()
         for number in range(SLOTS):
             self._free.put(number)
@@ -234,8 +239,8 @@ class _Reader:
     def num_free(self) -> int:
         return self._free.qsize()
 
-    def start(self) -> Child:
-        """Start the process, and load the transform there."""
+    def start(self) -> Any:
+        """Start the process if there is none, and load the transform there; return it."""
         if self._child is None:
             files = [slot.file for slot in self._slots]
             self._child = Child(files, self._job.spec.extract.threads_per_actor)
@@ -253,7 +258,7 @@ class _Reader:
             slot = self._free.get()
             self.is_reading = True
             try:
-                batch, layout, unfit = self.start().call(_next, asked, slot, seconds=self._seconds)
+                batch, layout, unfit = self.ask(asked, slot)
             except BaseException as error:
                 self._free.put(slot)
                 if isinstance(error, EndedError):
@@ -265,13 +270,21 @@ class _Reader:
             free = partial(self._free.put, slot)
             if batch.ids:
                 shape, strides = layout
-                memory = self._slots[slot].memory(4 * prod(shape))
-                batch.attach(np.ndarray(shape, np.float32, memory, 0, strides), free)
+                batch.attach(np.ndarray(shape, np.float32, self.memory(slot, 4 * prod(shape)), 0, strides), free)
             else:
                 free()
             stream.put((batch, unfit))
             if not batch.ids:
                 return
+
+    def ask(self, unit: Unit | None, slot: int) -> "Answer":
+        """Return what :meth:`Reading.next` returns; raises EndedError if the process is lost."""
+        answer: Answer = self.start().call(_next, unit, slot, seconds=self._seconds)
+        return answer
+
+    def memory(self, slot: int, num_bytes: int) -> Any:
+        """Return the memory of the inputs of an answer."""
+        return self._slots[slot].memory(num_bytes)
 
     def end(self) -> None:
         """End the process; another one may start."""
@@ -285,7 +298,7 @@ class _Reader:
             os.close(slot.file)
 
 
-class _Slot:
+class Slot:
     """Memory that two processes share: a file without a name, of a size that grows."""
 
     def __init__(self, file: int) -> None:
@@ -301,7 +314,7 @@ class _Slot:
         return self._map
 
 
-def _nameless_file() -> int:
+def nameless_file() -> int:
     if hasattr(os, "memfd_create"):  # not limited by the size of /dev/shm, which is 64 MB in a container
         return os.memfd_create("opacc")
     with tempfile.TemporaryFile() as file:
@@ -311,11 +324,12 @@ def _nameless_file() -> int:
 # -- in the process ---------------------------------------------------------------------------------------------
 
 
-class _Reading:
+class Reading:
     """What a reader's process has loaded, and the unit that it reads."""
 
     @watched()
     def __init__(self, job: "Extraction", files: Sequence[int]) -> None:
+        """``files`` are those of the slots."""
         if (job.spec.transform or "").startswith("__main__:"):
             raise SpecError(
                 f"transform: {job.spec.transform!r} is only in the process that defines it; move it to a module, or "
@@ -323,7 +337,7 @@ class _Reading:
             )
         job.see_code()
         self._job = job
-        self._slots = [_Slot(file) for file in files]
+        self._slots = [Slot(file) for file in files]
         self._memory = self._slots[0].memory
         self._inputs = Inputs(job.spec, job.source)
         self._bad: list[BadItem] = []
@@ -351,12 +365,12 @@ class _Reading:
 Answer = tuple[Batch, tuple[tuple[int, ...], tuple[int, ...]], list[BadItem]]
 """A batch without its inputs, their shape and strides in the slot, and the bad items before it."""
 
-_reading: _Reading | None = None  # of this process
+_reading: Reading | None = None  # of this process
 
 
 def _begin(job: "Extraction", files: Sequence[int]) -> None:
     global _reading
-    _reading = _Reading(job, files)
+    _reading = Reading(job, files)
 
 
 def _next(unit: Unit | None, slot: int) -> Answer:

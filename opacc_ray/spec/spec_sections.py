@@ -401,6 +401,10 @@ class ExtractSpec(Section):
         description="processes per actor that read, decode and transform; 0: a thread of the actor does; auto: the "
         "CPUs of its node that no actor computes on",
     )
+    remote_readers: Placement[Annotated[int, Field(ge=0)] | Literal["auto"]] = Field(
+        default=0,
+        description="most further readers of an actor with a GPU, on nodes without any; auto: its share of their CPUs",
+    )
     node_labels: Placement[Annotated[dict[str, str], AfterValidator(_selectors)]] = Field(
         default={},
         description="only nodes with these labels, such as {ray.io/accelerator-type: H100} or {region: eu}; also !eu, "

@@ -103,6 +103,25 @@ def test_actors_fit_the_cluster_and_the_shards(
 
 
 @pytest.mark.parametrize(
+    ("extract", "nodes", "remote"),
+    [
+        ({}, [node(16, 2), node(64)], 0),
+        ({"remote_readers": "auto"}, [node(16, 2), node(64), node(9)], 36),  # 73 CPUs for two actors
+        ({"remote_readers": 8}, [node(16, 2), node(64)], 8),
+        ({"remote_readers": 8}, [node(16, 2), node(4), node(3, alive=False)], 2),
+        ({"remote_readers": 8}, [node(16, 2), node(8, 1)], 0),
+        ({"remote_readers": "auto", "gpus_per_actor": 0}, [node(16, 2), node(64)], 0),
+        ({"remote_readers": "auto"}, [node(16, 1), node(200)], 64),
+    ],
+)
+def test_nodes_without_a_gpu_read_for_those_with_one(
+    extract: dict[str, Any], nodes: list[Any], remote: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    assert place(ExtractSpec(**extract), 1000).remote_readers == remote
+
+
+@pytest.mark.parametrize(
     ("extract", "nodes", "actors", "readers", "in_flight"),
     [
         ({}, [node(16)], 16, 0, 2),

@@ -1,5 +1,6 @@
 """Two nodes that `ray start` makes: another opacc, a GPU that torch cannot use, and a node that dies."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -115,3 +116,36 @@ def test_node_that_dies_is_our_sentence_and_not_rays_log(cluster: RayWithJobs, o
     json.loads(done.stdout)
     assert "was lost" in done.stderr
     assert not [word for word in ("state-dump", "Raylet", "(raylet") if word in done.stdout + done.stderr]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_node_without_a_gpu_reads_for_the_one_that_has_it(
+    cluster: RayWithJobs, opacc: Opacc, tmp_path: Path, is_killed: bool
+) -> None:
+    """The same bytes, also after a reader was lost, which costs its shard a try."""
+    runs, killed = tmp_path / "runs", list[int]()
+
+    def kill() -> None:
+        while not list(runs.rglob("part-*.parquet")):
+            time.sleep(0.02)
+        while not killed:
+            for process in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):  # it has ended
+                    if (process / "cmdline").read_bytes().startswith(b"ray::RemoteReading"):
+                        os.kill(int(process.name), signal.SIGKILL)
+                        killed.append(int(process.name))
+
+    model = {"function": "numpy_model:noted", "arguments": {"folder": str(tmp_path), "seconds": 0.2}}
+    extract = {"batch_size": 2, "shard_size": 6, "readers": 0}
+    with cluster.node("--num-gpus=1"):
+        if is_killed:
+            threading.Thread(target=kill, daemon=True).start()
+        there = opacc({"model": model, "extract": extract | {"remote_readers": "auto"}, "output": f"{runs}/there"})
+    here = opacc({"model": model, "extract": extract | {"executor": "local"}, "output": f"{runs}/here"})
+    assert (there.returncode, here.returncode) == (0, 0), there.stderr + here.stderr
+    assert len(killed) == is_killed
+    files = [sorted((runs / name).rglob("part-*.parquet")) for name in ("there", "here")]
+    assert [len(own) for own in files] == [4, 4]
+    assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
+    [work] = (runs / "there").rglob("extraction.json")
+    assert json.loads(work.read_text())["readers"] == 1
