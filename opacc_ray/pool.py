@@ -78,13 +78,16 @@ class Slicing(NamedTuple):
             raise DataError(f"slices {name!r} have the shape {array.shape}; give one value per example: (N,)")
         if cuts is not None:
             return cls._cut(name, array, [float(cut) for cut in cuts])
+        places: Any = slice(None)
+        if array.dtype.kind in "biuf":  # few numbers, of many rows
+            array, places = np.unique(array, return_inverse=True)
         texts = np.array([_text(value) for value in array.tolist()], dtype=object)
         found, codes = np.unique(texts.astype(str), return_inverse=True)
         if len(found) > most:
             refuse_many(name, found.tolist())
         names = _ordered(found.tolist())
         place = {own: number for number, own in enumerate(names)}
-        return cls(names, np.array([place[own] for own in found.tolist()], dtype=np.int32)[codes])
+        return cls(names, np.array([place[own] for own in found.tolist()], dtype=np.int32)[codes][places])
 
     @classmethod
     def _cut(cls, name: str, array: NDArray[Any], cuts: list[float]) -> Self:

@@ -43,8 +43,9 @@ n examples, spread along the order as evenly as a stratified sample.
 Legend: N examples to draw from, n labels, f = 1 - outcome, p predicted failure, π inclusion probability, h leverage.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,28 +167,42 @@ def draw_along(rng: np.random.Generator, probability: NDArray[np.float64], num: 
     """
     if num == 0:
         return np.empty(0, dtype=np.int64)
-    end = line_lengths(probability, num)
-    np.cumsum(end, out=end)
-    total = int(end[-1])
+    ends = line_lengths(probability, num)
+    np.cumsum(ends, out=ends)
+
+    def find(at: NDArray[np.int64]) -> Located:
+        place = np.searchsorted(ends, at, side="right")
+        return Located(place, np.where(place > 0, ends[place - 1], 0), ends[place])
+
+    return draw_found(rng, find, int(ends[-1]), num)
+
+
+class Located(NamedTuple):
+    """Examples of a line."""
+
+    place: NDArray[np.int64]  # (k,)
+    begin: NDArray[np.int64]  # (k,) in units of the line
+    end: NDArray[np.int64]  # (k,)
+
+
+def draw_found(
+    rng: np.random.Generator, find: Callable[[NDArray[np.int64]], Located], total: int, num: int
+) -> NDArray[np.int64]:
+    """Draw as :func:`draw_along` from a line of ``total`` units, of which ``find`` returns the example at each (k,)."""
     unit = total / num  # the lengths sum to a whole number of intervals, but for rounding
     cut = np.arange(num)
-    across = np.searchsorted(end, np.minimum(np.floor(cut * unit).astype(np.int64), total - 1), side="right")
-    begin = np.where(across > 0, end[across - 1], 0)
+    across, begin, end = find(np.minimum(np.floor(cut * unit).astype(np.int64), total - 1))
     before = np.maximum(cut - begin / unit, 0.0)  # (n,) in the interval below, of the example across each cut
-    after = np.maximum(end[across] / unit - cut, 0.0)  # and above
+    after = np.maximum(end / unit - cut, 0.0)  # and above
     uniform, chance = rng.random(num), np.minimum(after / (1 - before), 1.0)
-    left = (uniform - chance) / np.maximum(1 - chance, 1e-300)  # uniform again, given uniform >= chance
-
-    def other(intervals: NDArray[np.int64], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
-        """(s,) places at ``uniform`` of the way from the end of the one across the cut to the next cut."""
-        way = after[intervals] + np.maximum(uniform[intervals], 0.0) * (1 - after[intervals])
-        at = np.floor((intervals + way) * unit).astype(np.int64)
-        return np.searchsorted(end, np.clip(at, end[across[intervals]], total - 1), side="right")
-
-    chosen = across.copy()
     rest = np.flatnonzero(uniform >= chance)
-    chosen[rest] = other(rest, left)
-    if_taken = other(cut, uniform)  # where the interval before took the one across
+    left = (uniform[rest] - chance[rest]) / np.maximum(1 - chance[rest], 1e-300)  # uniform again, given >= chance
+    # at ``way`` from the end of the one across a cut to the next cut: of the rest, and where that one was taken before
+    interval, way = np.concatenate([rest, cut]), np.concatenate([left, uniform])
+    way = interval + (after[interval] + np.maximum(way, 0.0) * (1 - after[interval]))
+    others = find(np.clip(np.floor(way * unit).astype(np.int64), end[interval], total - 1)).place
+    chosen, if_taken = across.copy(), others[len(rest) :]
+    chosen[rest] = others[: len(rest)]
     for k in range(1, num):
         if chosen[k - 1] == across[k]:
             chosen[k] = if_taken[k]

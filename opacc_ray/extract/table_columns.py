@@ -350,16 +350,17 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
         column = column.dictionary_decode()
     if model.task == "multilabel":
         return np.array([_set_code(value, name, model) for value in column.to_pylist()], dtype=np.float64)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        found = column.to_pylist()
-    else:
+    names: dict[int, str] = {}
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         values = _numbers(column, name)
         if model.task == "regression":
             return values.astype(np.float64)
-        numbers, names = class_numbers(values, name), _names_by_number(model.classes or ())
+        classes, names = class_numbers(values, name), _names_by_number(model.classes or ())
         if not names:
-            return numbers
-        found = [names.get(number, str(number)) for number in numbers.tolist()]
+            return classes
+        column = numbers(classes)
+    encoded = column.dictionary_encode()  # few values, in the order of their first rows
+    found = [names.get(own, str(own)) for own in encoded.dictionary.to_pylist()]
     codes = {text: number for number, text in enumerate(model.classes or ())}
     unknown = next((text for text in found if text not in codes), None)
     if unknown is not None:
@@ -367,7 +368,7 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
         raise DataError(
             f"the prediction ({name!r}) holds {shown(unknown)}, and model.classes {there}; name all classes"
         )
-    return np.array([codes[text] for text in found], dtype=np.int64)
+    return np.array([codes[text] for text in found], dtype=np.int64)[to_numpy(encoded.indices)]
 
 
 def _names_by_number(classes: Sequence[str]) -> dict[int, str]:

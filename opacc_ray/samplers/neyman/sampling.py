@@ -98,7 +98,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.inclusion_probability import SURE, InclusionProbability, draw_along, inclusion_probabilities
+from opacc_ray.designs.inclusion_probability import (
+    SURE,
+    InclusionProbability,
+    Located,
+    draw_found,
+    inclusion_probabilities,
+    line_lengths,
+)
 from opacc_ray.designs.simple_random import unlabelled_index
 from opacc_ray.errors import SpecError
 from opacc_ray.metrics import scores
@@ -143,6 +150,9 @@ _CLOSE = 1e-4
 """Up to which the uniform share is found."""
 
 _BLOCK, _BINS = 1 << 20, 1 << 16
+
+_ROWS, _BIN_BITS = 1 << 16, 20
+"""Examples whose places on the line are computed at once, and digits of its bins."""
 
 LEAST_OF_CLASS, _CLASS_STEPS = 0.75, 20
 """Least labels of a predicted class, in multiples of those of a simple random sample; most steps towards it."""
@@ -197,6 +207,7 @@ class Plan(NamedTuple):
 
     signals: Signals  # of the whole pool
     labelled: NDArray[np.int64]  # (k,) sorted; the others can be drawn, and keep their order
+    classes: NDArray[np.integer] | None  # (N_r,) predicted class
     failure: tuple[Array, ...]  # of each model p (N_r,), that of the view first
     size: Array  # (N_r,) what π is proportional to
     parts: tuple[NDArray[np.bool_], ...]  # (N_r,) each: parts that are labelled wholly if that is cheap
@@ -235,10 +246,9 @@ class Plan(NamedTuple):
         """
         p = self.failure[0][places]
         if self.along == "classes":
-            assert self.signals.classes is not None
-            classes = unlabelled(self.signals.classes, self.labelled)[places]
-            line = 1 - p  # p in (0, 1)
-            np.copyto(line, p, where=classes & 1 == 0)
+            assert self.classes is not None
+            classes = self.classes[places]
+            line = np.where(classes & 1, 1 - p, p)  # p in (0, 1)
             line += classes
             return line
         return p if self.along == "p" else np.zeros(len(p))
@@ -295,22 +305,50 @@ def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.i
     """
     if kept >= (num := len(ready.size)):
         return np.arange(num), np.ones(num)
-    order = _order_along(ready.line())
-    before = inclusion_probabilities(ready.probability[order], kept)
-    sure = before >= SURE
-    certain, of_certain = order[sure], before[sure]
-    if len(certain):
-        order, before = order[~sure], before[~sure]
-    drawn = draw_along(rng, before, kept - len(certain))
-    return np.concatenate([certain, order[drawn]]), np.concatenate([of_certain, before[drawn]])
+    before = inclusion_probabilities(ready.probability, kept)
+    sure = np.flatnonzero(before >= SURE)
+    line = _Line(ready, before, kept - len(sure))
+    places = np.concatenate([sure, draw_found(rng, line.find, line.total, line.num) if line.num else sure[:0]])
+    return places, before[places]
 
 
-def _order_along(line: Array) -> NDArray[np.unsignedinteger]:
-    """Return the places (N,) by ``line`` (N,) >= 0, to as many digits as fit next to a place in a whole number."""
-    keys = np.empty(len(line), np.int64)
-    np.multiply(line, 2.0 ** (key_bits(len(line)) - 1) / max(float(line.max()), 1.0), out=keys, casting="unsafe")
-    del line  # as long as the pool, and so is the rest
-    return sort_keys(keys)
+class _Line:
+    """Where examples are on the line of a plan, which is added up in bins: only those of some bins are ever sorted.
+
+    The place of an example goes by as many digits of the line as fit next to an index in a whole number, then by its
+    index. Sure examples have the length 0.
+    """
+
+    def __init__(self, ready: Plan, before: Array, num: int) -> None:
+        self.ready, self.before, self.num = ready, before, num
+        self.blocks = [slice(start, start + _ROWS) for start in range(0, len(before), _ROWS)]
+        bits, bins = key_bits(len(before)) - 1, min(len(before).bit_length() - 3, _BIN_BITS)
+        self.scale = 2.0**bits / max(1.0, *(float(ready.line(rows).max()) for rows in self.blocks))
+        self.bin, self.sums = np.empty(len(before), np.int32), np.zeros((1 << bins) + 1, np.int64)
+        for rows in self.blocks:
+            self.bin[rows] = self._keys(rows) >> (bits - bins)
+            np.add.at(self.sums, self.bin[rows], self._lengths(rows))
+        self.ends = np.cumsum(self.sums)
+        self.total = int(self.ends[-1])
+
+    def _keys(self, rows: Any) -> NDArray[np.int64]:
+        return (self.ready.line(rows) * self.scale).astype(np.int64)
+
+    def _lengths(self, rows: Any) -> NDArray[np.int64]:
+        lengths = line_lengths(self.before[rows], self.num)
+        lengths[self.before[rows] >= SURE] = 0
+        return lengths
+
+    def find(self, at: NDArray[np.int64]) -> Located:
+        """Return the examples at some units of the line, (k,)."""
+        wanted = np.zeros(len(self.sums), bool)
+        wanted[np.searchsorted(self.ends, at, side="right")] = True
+        places = np.concatenate([rows.start + np.flatnonzero(wanted[self.bin[rows]]) for rows in self.blocks])
+        places = places[sort_keys(self._keys(places))]
+        lengths = self._lengths(places)
+        ends = np.cumsum(lengths) + np.cumsum(np.where(wanted, 0, self.sums))[self.bin[places]]
+        found = np.searchsorted(ends, at, side="right")
+        return Located(places[found], ends[found] - lengths[found], ends[found])
 
 
 def plan(view: View, task: Task) -> Plan:
@@ -333,11 +371,13 @@ def plan(view: View, task: Task) -> Plan:
     del effects
     size *= 1 - share
     size += share
-    if ACCURACY in task.parameters.serve and forecasts[0].signals.classes is not None:
-        serve_classes(size, unlabelled(forecasts[0].signals.classes, labelled))
+    classes = forecasts[0].signals.classes
+    classes = None if classes is None else unlabelled(classes, labelled)
+    if ACCURACY in task.parameters.serve and classes is not None:
+        serve_classes(size, classes)
     sure = sure_share(price) if STATED in forecasts[0].signals.kinds else 0.0
     probability = _probability(size, parts, sure, task.budget, len(labelled))
-    return Plan(forecasts[0].signals, labelled, failure, size, parts, sure, probability)
+    return Plan(forecasts[0].signals, labelled, classes, failure, size, parts, sure, probability)
 
 
 def _probability(size: Array, parts: Sequence[NDArray[np.bool_]], sure: float, num: int, labelled: int) -> Array:

@@ -413,14 +413,13 @@ def _runs(values: Array) -> tuple[NDArray[np.integer], NDArray[np.bool_]]:
     exact = (used & -used).bit_length() - 1 if used else 0
     bits >>= (shift := max(exact, int(bits.max()).bit_length() - key_bits(len(values))))
     order, is_first = sort_keys(keys), np.ones(len(values), dtype=bool)
-    ordered: NDArray[Any] = keys if shift == exact else values[order]
-    if shift > exact and (ordered[1:] < ordered[:-1]).any():
-        same = keys[1:] == keys[:-1]
-        rows = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
+    if shift > exact:
+        rows = np.flatnonzero(~is_first | ~np.append(is_first[1:], True))  # whose keys agree with others
         own = order[rows]
-        order[rows] = own[np.lexsort((values[own], keys[rows]))]
-        ordered[rows] = values[order[rows]]
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+        if (np.diff(values[own]).astype(bool) & ~is_first[rows][1:]).any():
+            own = order[rows] = own[np.lexsort((values[own], keys[rows]))]
+        is_first[rows[1:]] |= values[own[1:]] != values[own[:-1]]
     return order, is_first
 
 
