@@ -132,19 +132,26 @@ def inclusion_probabilities(
     Examples whose size exceeds their share are certain to be included, and the rest share what is left. With ``count``
     (N,), each size belongs to that many examples, which may be 0.
     """
+    scale, sure = inclusion_scale(size, num, count)
+    found = scale * size
+    found[sure] = 1.0
+    return found
+
+
+def inclusion_scale(
+    size: NDArray[np.float64], num: int, count: NDArray[np.int64] | None = None
+) -> tuple[float, NDArray[np.bool_]]:
+    """Return the factor of ``size`` (N,) in :func:`inclusion_probabilities`, and which examples are sure, (N,)."""
     sure = np.zeros(len(size), dtype=bool)
     total = size if count is None else size * count
     while True:
         left = num - int(sure.sum() if count is None else count[sure].sum())
-        scale = left / (total[~sure] if sure.any() else total).sum() if left else 0.0
-        found = scale * size
-        more = found >= SURE
+        scale = left / float((total[~sure] if sure.any() else total).sum()) if left else 0.0
+        more = scale * size >= SURE
         more &= ~sure
         if not more.any():
-            found[sure] = 1.0
-            return found
+            return scale, sure
         sure |= more
-        del found  # before the next pass takes as much
 
 
 def line_lengths(probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:

@@ -104,6 +104,7 @@ from opacc_ray.designs.inclusion_probability import (
     Located,
     draw_found,
     inclusion_probabilities,
+    inclusion_scale,
     line_lengths,
 )
 from opacc_ray.designs.simple_random import unlabelled_index
@@ -305,11 +306,12 @@ def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.i
     """
     if kept >= (num := len(ready.size)):
         return np.arange(num), np.ones(num)
-    before = inclusion_probabilities(ready.probability, kept)
-    sure = np.flatnonzero(before >= SURE)
-    line = _Line(ready, before, kept - len(sure))
-    places = np.concatenate([sure, draw_found(rng, line.find, line.total, line.num) if line.num else sure[:0]])
-    return places, before[places]
+    scale, sure = inclusion_scale(ready.probability, kept)
+    line = _Line(ready, scale, sure, kept - int(sure.sum()))
+    drawn = draw_found(rng, line.find, line.total, line.num) if line.num else np.empty(0, np.int64)
+    before = scale * ready.probability[drawn]
+    certain = np.flatnonzero(sure)
+    return np.concatenate([certain, drawn]), np.concatenate([np.ones(len(certain)), before])
 
 
 class _Line:
@@ -319,12 +321,12 @@ class _Line:
     index. Sure examples have the length 0.
     """
 
-    def __init__(self, ready: Plan, before: Array, num: int) -> None:
-        self.ready, self.before, self.num = ready, before, num
-        self.blocks = [slice(start, start + _ROWS) for start in range(0, len(before), _ROWS)]
-        bits, bins = key_bits(len(before)) - 1, min(len(before).bit_length() - 3, _BIN_BITS)
+    def __init__(self, ready: Plan, scale: float, sure: NDArray[np.bool_], num: int) -> None:
+        self.ready, self.factor, self.sure, self.num = ready, scale, sure, num
+        self.blocks = [slice(start, start + _ROWS) for start in range(0, len(sure), _ROWS)]
+        bits, bins = key_bits(len(sure)) - 1, min(len(sure).bit_length() - 3, _BIN_BITS)
         self.scale = 2.0**bits / max(1.0, *(float(ready.line(rows).max()) for rows in self.blocks))
-        self.bin, self.sums = np.empty(len(before), np.int32), np.zeros((1 << bins) + 1, np.int64)
+        self.bin, self.sums = np.empty(len(sure), np.int32), np.zeros((1 << bins) + 1, np.int64)
         for rows in self.blocks:
             self.bin[rows] = self._keys(rows) >> (bits - bins)
             np.add.at(self.sums, self.bin[rows], self._lengths(rows))
@@ -335,8 +337,8 @@ class _Line:
         return (self.ready.line(rows) * self.scale).astype(np.int64)
 
     def _lengths(self, rows: Any) -> NDArray[np.int64]:
-        lengths = line_lengths(self.before[rows], self.num)
-        lengths[self.before[rows] >= SURE] = 0
+        lengths = line_lengths(self.factor * self.ready.probability[rows], self.num)
+        lengths[self.sure[rows]] = 0
         return lengths
 
     def find(self, at: NDArray[np.int64]) -> Located:
