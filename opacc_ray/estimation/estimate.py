@@ -12,6 +12,7 @@ slice. Sensitivity (the share of the right answers that it calls right), specifi
 it calls wrong) and Cohen's kappa are functions of these two totals (:mod:`opacc_ray.metrics.metric`).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -272,17 +273,15 @@ def calibration_error(size: Array, gap: Array, error: Array, level: float) -> tu
     gap : (k,) d̂, mean confidence less accuracy
     error : (k,) standard error of d̂
     """
-    from scipy.special import ndtr
-
     plain, noise = float(size @ np.abs(gap)), size * error
     z = np.minimum(np.abs(gap) / np.maximum(error, 1e-300), 40.0)
-    mean = error * np.sqrt(2 / np.pi) * np.exp(-(z**2) / 2) + np.abs(gap) * (2 * ndtr(z) - 1)  # E|N(d̂, error)|
-    value = max(plain - (float(size @ mean) - plain), 0.0)
+    value = max(plain - float(noise @ np.exp(-(z**2) / 2)) * math.sqrt(2 / math.pi), 0.0)
     spread, quarter = float(np.sqrt(noise @ noise)), (1 + level) / 2
     random = np.abs(np.random.default_rng(0).standard_normal((NOISES, len(noise)))) @ noise
     low = plain - float(np.quantile(random, (1 + quarter) / 2))
     low = max(low, abs(float(size @ gap)) - normal_quantile(quarter) * spread, 0.0)
-    return value, low, min(plain + normal_quantile(level) * spread, 1.0)
+    high = min(plain + normal_quantile(level) * spread, 1.0)
+    return min(max(value, low), high), low, high
 
 
 def estimate(

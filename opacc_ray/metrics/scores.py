@@ -21,10 +21,16 @@ the sum of q/R over the others of at most s,
     θ(q) = Σ q·(1 + T - q)/R / P₊        u = ((1 + T - q)/R + B - θ)/P₊
 
 The calibration error is Σ w_b·|d_b| over BINS parts of equal width of [0, 1], of known sizes w_b, with d_b the mean
-confidence less the accuracy (C. Guo and others, "On calibration of modern neural networks", ICML 2017). Its estimate Σ
-w·|d̂| is too large, by the noise e of d̂, and is corrected by the expectation of that. Whatever the signs of d are, it
-exceeds the true one less a normal error of variance σ² = Σ w²·v, and by no more than Σ w·|e|. The overconfidence is a
-lower bound. So
+confidence less the accuracy (C. Guo and others, "On calibration of modern neural networks", ICML 2017). The plain Σ
+w·|d̂| is too large, by up to .80 standard errors s of each d̂, and no estimate of |d| is unbiased: it has a corner. What
+is stated is
+
+    Σ w·( |d̂| - 2·s·φ(d̂/s) )        φ the normal density
+
+Where d̂ is normal each term has a bias of +.23·s for d = 0, of -.28·s or less elsewhere, most for d = ±1.2·s, and
+none for large d: half of that of correcting |d̂| by its expected excess. Whatever the signs of d are, the plain one
+exceeds the true one less a normal error of variance σ² = Σ w²·s², and by no more than Σ w·|e|, with e the noise. The
+overconfidence is a lower bound. So
 
     upper    Σ w·|d̂| + z(α/2)·σ
     lower    max( Σ w·|d̂| - quantile of Σ w·|e|, |Σ w·d̂| - z(α/4)·σ )        both at α/4

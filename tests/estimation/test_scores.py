@@ -139,6 +139,17 @@ def test_the_interval_of_the_calibration_error_covers(method: str, shift: float)
     assert all(one.low <= one.value <= one.high for one in found)
 
 
+@pytest.mark.parametrize("true", np.linspace(0, 3, 13))
+def test_the_calibration_error_of_normal_gaps_has_a_bounded_bias(true: float) -> None:
+    """By quadrature; a second part with a known gap keeps the mean away from 0."""
+    at, weight = np.polynomial.hermite_e.hermegauss(60)
+    size, error = np.array([0.5, 0.5]), np.array([0.0, 0.01])
+    found = [calibration_error(size, np.array([0.5, 0.01 * (true + z)]), error, 0.95)[0] for z in at]
+    bias = (weight @ found / weight.sum() - 0.5 * (0.5 + 0.01 * true)) / 0.005
+    assert -0.29 <= bias <= 0.24
+    assert true > 0 or bias == pytest.approx(np.sqrt(2 / np.pi) - np.sqrt(1 / np.pi), abs=0.02)
+
+
 def test_the_calibration_error_of_known_gaps_is_their_mean_size() -> None:
     value, low, high = calibration_error(np.array([0.25, 0.75]), np.array([0.2, -0.1]), np.zeros(2), 0.95)
     assert (value, low, high) == pytest.approx((0.125, 0.125, 0.125))
