@@ -5,9 +5,6 @@ r(k | ŷ) of true classes among the failures of predicted class ŷ that they hav
 five labels, an example is of class k ≠ ŷ with probability p·r(k | ŷ). So every variable of the totals
 (:mod:`opacc_ray.estimation.totals`) has a forecast.
 
-A score in [0, 1], of a regression, is known by its mean p of 1 - score; its square is s·p on average, with s from the
-labels, shrunk towards 1, that of failures, as by five labels.
-
 The mean cost of errors is the total of another variable, the cost of each misprediction. If every error costs the same,
 it is the share of failures times that cost.
 
@@ -24,20 +21,29 @@ predicted among 950 labels of these, 3/950 of them may still be of the class, an
 a second interval is stated beside the first, which holds if the confidence is right, up to a factor that the labels
 calibrate (:class:`opacc_ray.estimation.distribution.PredictedTotal`), about the examples that no label reached. What is
 stated of one class uses the median of that factor. Where few events are predicted among the labels, its mean is about
-twice as much, and scores tend to predict too many events where none was seen. Averages use the mean: medians do not add
-up.
+twice as much, and scores tend to predict too many events where none was seen.
 
-Averages over all classes (``macro_f1``, …) are functions of 2C totals that share their labels. They are linearised: a
-misprediction of true class y as ŷ moves the average by
+Averages over all classes (``macro_f1``, …) are functions g of 2C totals T that share their labels. They are linearised
+at what is predicted, T₀, where labelled examples count as they are: a misprediction of true class y as ŷ moves the
+average by
 
     W(y, ŷ) = ∂g/∂FN_y - ∂g/∂TP_ŷ
 
-so its variance is that of the total of W over mispredictions; a mean cost is the same with costs as W. Its value is
-that of the stated totals, plus Σ ∂g/∂FN times what the unbiased FN exceed the stated ones by: a bias of the missed
-examples of one class is small against its noise, but adds up over many. The interval is Wilson's at the size of the
-simple random sample with the same variance, with Student's quantile. A design alone measures no variance in a class
-whose few labels are all right, or all wrong. So its interval includes Zou and Donner's of the mean of C metrics, from
-the interval of each (:func:`joined_ends`).
+What is stated is g(T₀) plus what labels add to the predicted total of W: one step, as for rankings, whose bias is of
+second order in the errors of T₀, and whose variance is that of the total. A mean cost is the same with costs as W. g at
+the estimated totals would have a bias of second order in their noise: of 200 classes with 400 labels most have no
+missed example among the labels, and so a recall of 1. The interval is Wilson's at the size of the simple random sample
+with the same variance, with Student's quantile. The variance allows for what the step leaves:
+
+- With predictions, the square of how far the number is from g at what is stated of each class. The two differ by terms
+  of second order.
+- By the design alone T₀ has the share of failures of each predicted class, shrunk towards that of all as by five
+  labels, and the weights of the labels of a predicted class sum to its size. One without labels has the variance of a
+  label that stands for all of it. What all of these have in common is half of what the mean share of the classes with
+  labels differs from that of all examples.
+
+A design alone measures no variance in a class whose few labels are all right, or all wrong. So its interval includes
+Zou and Donner's of the mean of C metrics, from the interval of each (:func:`joined_ends`).
 
 Legend: ŷ predicted class, C classes, S slices, G groups, n labels, P examples predicted as a class.
 """
@@ -84,7 +90,7 @@ class Totals(NamedTuple):
     def estimate(self, metric: Metric, level: float) -> intervals.Estimate:
         """Return the metric with its interval, and with the one that trusts predictions where that says much more."""
         low, high = self._interval(metric, level)
-        value, num = float(metric.function(*self.point(), self._sizes())), self.failures.num + self.missed.num
+        value, num = float(metric.function(*self.point(), self.sizes)), self.failures.num + self.missed.num
         found = estimate_of(value, low, high, level, num, metric.lowest)
         missed = self.missed
         if not isinstance(missed, Total) or not isinstance(missed.law, AdjustedWilson) or missed.law.unseen <= 0:
@@ -120,12 +126,14 @@ class Totals(NamedTuple):
 
     def _at(self, metric: Metric, failures: Any, missed: Any) -> Array:
         """Return the metric at shares of the two totals."""
-        size = self._sizes()
+        size = self.sizes
         failures, missed = np.broadcast_arrays(failures, missed)
         found: Array = metric.function(size.inside * (1 - failures), size.outside * missed, size)
         return found
 
-    def _sizes(self) -> Parts:
+    @property
+    def sizes(self) -> Parts:
+        """The sizes of the two parts."""
         return Parts(self.failures.size, self.missed.size)
 
     def point(self, by_median: bool = True) -> tuple[float, float]:
@@ -143,13 +151,10 @@ def estimate_of(
     return intervals.within_interval(intervals.Estimate(value, error, low, high, level, INTERVAL, num, True))
 
 
-def average(totals: Sequence[Totals], metric: Metric) -> tuple[float, Array]:
-    """Return the mean of a metric over C classes, and W (C true, C predicted): how a misprediction moves it."""
+def plain_average(totals: Sequence[Totals], metric: Metric) -> float:
+    """Return the mean over classes of what is stated of each."""
     tp, fn = np.array([own.point(by_median=False) for own in totals]).T
-    size = Parts(*(np.array([getattr(own, name).size for own in totals]) for name in ("failures", "missed")))
-    value, by_tp, by_fn = slopes(metric, tp, fn, size)
-    value += float(by_fn @ (size.outside * np.array([own.missed.value for own in totals]) - fn))
-    return min(max(float(value), 0.0), 1.0), misprediction_weights(by_tp, by_fn)
+    return slopes(metric, tp, fn, Parts(*np.array([own.sizes for own in totals]).T))[0]
 
 
 def joined_ends(totals: Sequence[Totals], metric: Metric, value: float, level: float) -> tuple[float, float]:
@@ -314,28 +319,46 @@ class ClassTotals:
 
     def _averages(self, metric: Metric, level: float) -> list[Interim]:
         """Return the mean of a metric over all classes in each slice."""
-        by_class = [self.of_class(c) for c in range(self.num_classes)]
-        by_slice = list(zip(*by_class, strict=True))
-        means = [average(totals, metric) for totals in by_slice]
-        weight = np.stack([own for _, own in means])  # (S, C true, C predicted)
+        by_slice = list(zip(*(self.of_class(c) for c in range(self.num_classes)), strict=True))
+        means, weight = self._predicted_averages(metric)
         mean, square = (self._expected(own) for own in (weight, weight**2))
         here = self.evidence.groups.code(self.evidence.index) // self.num_classes
         variable = Variable(weight[here, self._truth, self.predicted], mean, square)
-        size = np.bincount(self.slices, weights=self.evidence.sizes, minlength=self.num_slices)
-        errors = size * np.sqrt(self.evidence.variance(variable, self.slices, self.num_slices))
+        moved, variance = self.evidence.corrections(variable, self.failure, self.slices, self.num_slices)
         found = []
-        for s, (totals, (value, _), failures) in enumerate(
-            zip(by_slice, means, self.failures(self.slices, self.num_slices), strict=True)
-        ):
-            is_known, num = failures.num >= size[s], failures.num
-            ends = average_interval(value, 0.0 if is_known else float(errors[s]), num - 1, level)
-            if not is_known and not self.evidence.predicts:  # no event in a class: no variance
+        rows = zip(
+            by_slice, (means - moved).tolist(), variance, self.failures(self.slices, self.num_slices), strict=True
+        )
+        for totals, corrected, spread, failures in rows:
+            value, num = min(max(corrected, 0.0), 1.0), failures.num
+            if failures.labelled >= failures.size:
+                ends = value, value
+            elif self.evidence.predicts:
+                ends = average_interval(
+                    value, math.hypot(math.sqrt(spread), value - plain_average(totals, metric)), num - 1, level
+                )
+            else:  # no event in a class: no variance
+                ends = average_interval(value, math.sqrt(spread), num - 1, level)
                 ends = intervals.wider(ends, joined_ends(totals, metric, value, level))
             own, few = self.noted(estimate_of(value, *ends, level, num)), self._few_labels(totals)
             based, reason = own.design_based and few is None, intervals.joined_reasons((own.reason, few))
             stated = replace(own, design_based=based, reason=reason)
             found.append(Interim(stated, partial(_met_of, totals, metric, level)))
         return found
+
+    def _predicted_averages(self, metric: Metric) -> tuple[Array, Array]:
+        """Return the mean of a metric at predicted totals (S,), and by how much mispredictions lower it, (S, C, C)."""
+        shape, first = (self.num_slices, self.num_classes), self.evidence.first
+        slices = self.evidence.groups.code(self.evidence.index[first]) // self.num_classes
+        known, left = (own.reshape(shape) for own in self.evidence.failures_by_group(self.failure))
+        missed = left @ self._rivals(np.arange(self.num_classes)).T
+        np.add.at(missed, (slices, self._truth[first]), self.failure[first])
+        means, lowered = [], []
+        for inside, failed, fn in zip(self.evidence.sizes.reshape(shape), known + left, missed, strict=True):
+            value, by_tp, by_fn = slopes(metric, inside - failed, fn, Parts(inside, inside.sum() - inside))
+            means.append(value)
+            lowered.append(-misprediction_weights(by_tp, by_fn))
+        return np.array(means), np.stack(lowered)
 
     def _few_labels(self, totals: Sequence[Totals]) -> str | None:
         """Return that a mean over classes may be biased: many have few labels, which stand for unlike numbers."""
@@ -377,8 +400,7 @@ class ClassTotals:
 def _met_of(totals: Sequence[Totals], metric: Metric, level: float) -> float:
     """Return m of the mean of a metric over some classes."""
     tp, fn = np.array([own.point() for own in totals]).T
-    size = Parts(*(np.array([own[k].size for own in totals]) for k in (0, 1)))
-    _, by_tp, by_fn = slopes(metric, tp, fn, size)
+    _, by_tp, by_fn = slopes(metric, tp, fn, Parts(*np.array([own.sizes for own in totals]).T))
     return _met([share for own in totals for share in own], np.column_stack([by_tp, by_fn]).ravel(), level)
 
 

@@ -84,6 +84,8 @@ Places = NDArray[np.int64]
 
 _BLOCK = 1 << 18
 
+_NO_LABELS: Places = np.empty(0, dtype=np.int64)
+
 
 class GroupSums(NamedTuple):
     """What one round says of each of G groups."""
@@ -186,8 +188,9 @@ class Evidence(ABC):
     predicts: bool = False
     """Whether every example has a predicted failure."""
 
-    def __init__(self, groups: Groups, index: Places) -> None:
+    def __init__(self, groups: Groups, index: Places, first: Places = _NO_LABELS) -> None:
         self.groups, self.sizes, self.index = groups, groups.sizes(), index
+        self.first = first  # (m,) places of the first label of each example
 
     @abstractmethod
     def totals(self, variable: Variable, domain: Codes, num: int) -> list[Total]:
@@ -196,6 +199,14 @@ class Evidence(ABC):
     @abstractmethod
     def variance(self, variable: Variable, domain: Codes, num: int) -> Array:
         """Return the variance of the mean of any variable over each domain."""
+
+    @abstractmethod
+    def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
+        """Return the failures of each group that labels show, and those predicted of its other examples, (G,)."""
+
+    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> tuple[Array, Array]:
+        """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that."""
+        return np.zeros(num), added(domain, self.sizes, num) ** 2 * self.variance(variable, domain, num)
 
 
 def measure(
@@ -220,7 +231,7 @@ class FittedEvidence(Evidence):
     predicts = True
 
     def __init__(self, fit: Fit, groups: Groups, fitted: Sequence[FittedRound], sums: Sequence[GroupSums]) -> None:
-        super().__init__(groups, fit.sample.rounds.index)
+        super().__init__(groups, fit.sample.rounds.index, fit.sample.rounds.first)
         self.fit, self.rounds, self.sums = fit, fit.sample.rounds, sums
         self.round = np.repeat(np.arange(len(fitted)), [len(own.labelled) for own in fitted])  # (n,)
         self.labelled = np.concatenate([own.labelled for own in fitted])  # (n,) p
@@ -232,6 +243,20 @@ class FittedEvidence(Evidence):
     def variance(self, variable: Variable, domain: Codes, num: int) -> Array:
         """Return the variance of the mean of any variable over each domain."""
         return np.array([total.variance for total in self.totals(variable, domain, num)])
+
+    def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
+        """Return the failures of each group that labels show, and those predicted of its other examples, (G,)."""
+        code, last, num = self.groups.code(self.index), self.round == len(self.sums) - 1, self.groups.num
+        left = self.sums[-1].predicted - added(code[last], self.labelled[last], num)
+        return added(code[self.first], failure[self.first], num), np.maximum(left, 0)
+
+    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> tuple[Array, Array]:
+        """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that."""
+        found = self.totals(variable, domain, num)
+        apart = [
+            own.size * (own.value - own.law.by_predictions) for own in found if isinstance(own.law, AdjustedWilson)
+        ]
+        return np.array(apart), np.array([own.size**2 * own.variance for own in found])
 
     def weights(self, foreseen: Array) -> Array:
         """Return w from V_t of each domain, both (rounds, num)."""
@@ -360,11 +385,19 @@ def totals_of(columns: Sequence[Array], laws: Sequence[Law], *halves: Array) -> 
     return [Total(*row) for row in rows]
 
 
+class Rates(NamedTuple):
+    """Shares of failures of groups, of few labels shrunk towards that of all."""
+
+    share: Array  # (G,)
+    labels: Array  # (G,)
+    unlike: float  # mean share of the groups with labels, less that of all examples
+
+
 class DesignEvidence(Evidence):
     """Labels by the sampling design alone."""
 
     def __init__(self, rounds: Rounds, groups: Groups) -> None:
-        super().__init__(groups, rounds.index)
+        super().__init__(groups, rounds.index, rounds.first)
         self.rounds, self.reason = rounds, rounds.reason
         self.group = groups.code(rounds.index)
 
@@ -390,6 +423,37 @@ class DesignEvidence(Evidence):
         mean = added(where, size, num) / np.maximum(added(where, np.ones(len(size)), num), 1)
         weight = self.rounds.largest_weight / np.maximum(share, SMALLEST)
         return np.asarray(variance + np.where(share > 0, 0.5 * weight**2 * mean, 0.0))
+
+    def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
+        """Return the failures of each group that labels show, and those predicted of its other examples, (G,)."""
+        group, num = self.group[self.first], self.groups.num
+        unlabelled = self.sizes - added(group, np.ones(len(group)), num)
+        return added(group, failure[self.first], num), unlabelled * self._rates(failure).share
+
+    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> tuple[Array, Array]:
+        """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that."""
+        rates, group, where = self._rates(failure), self.group, domain[self.group]
+        weights, member = self.sizes.sum() * self.rounds.weights, where[:, None] == np.arange(num)
+        scale = self.sizes / np.maximum(added(group, np.maximum(weights, 0), self.groups.num), SMALLEST)
+        error = variable.values - (rates.share * variable.mean)[group]
+        found = added(where, weights * scale[group] * error, num)
+        found -= added(where[self.first], error[self.first], num)
+        apart = scale[group] * error / np.sqrt(1 - 1 / (rates.labels + constants.PRIOR_FAILURES)[group])
+        variance = self.sizes.sum() ** 2 * self.rounds.variance(member * apart[:, None])
+        half = 0.5 * (self.sizes.sum() * self.rounds.largest_weight) ** 2 * scale[group] ** 2 * variable.square[group]
+        variance += added(where, half, num) / np.maximum(added(where, np.ones(len(where)), num), 1)
+        unseen = np.where(rates.labels == 0, self.sizes, 0.0)
+        spread = rates.share * variable.square - (rates.share * variable.mean) ** 2
+        bias = rates.unlike / 2 * added(domain, unseen * variable.mean, num)
+        return found, variance + added(domain, unseen**2 * np.maximum(spread, 0), num) + bias**2
+
+    def _rates(self, failure: Array) -> "Rates":
+        """Return the share of failures of each group."""
+        weights, num = np.maximum(self.rounds.weights, 0), self.groups.num
+        labels = added(self.group, np.ones(len(weights)), num)
+        own = added(self.group, weights * failure, num) / np.maximum(added(self.group, weights, num), SMALLEST)
+        common, prior = float(weights @ failure) / max(float(weights.sum()), SMALLEST), constants.PRIOR_FAILURES
+        return Rates((labels * own + prior * common) / (labels + prior), labels, float(own[labels > 0].mean()) - common)
 
     def _of_pool(self, variable: Variable) -> Total:
         """Return the mean over the whole pool by the design's own estimator."""
@@ -428,9 +492,6 @@ def added(code: Codes, values: Array, num: int) -> Array:
     if (out := code < 0).any():
         code, values = code[~out], values[~out]
     return np.bincount(code, weights=values, minlength=num).astype(np.float64)
-
-
-_NO_LABELS: Places = np.empty(0, dtype=np.int64)
 
 
 class ForeseenEvidence(Evidence):
@@ -476,6 +537,10 @@ class ForeseenEvidence(Evidence):
         size = np.maximum(added(domain, self.sizes, num), 1)
         return np.asarray(np.maximum(added(domain, spread, num), 0) / size**2)
 
+    def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
+        """Return no failures that labels show, and those predicted in each group, (G,)."""
+        return np.zeros(self.groups.num), self.predicted
+
 
 class RandomEvidence(Evidence):
     """A simple random sample of ``num`` labels, as predicted failures p (N,) let one expect it."""
@@ -502,3 +567,7 @@ class RandomEvidence(Evidence):
         mean = added(domain, self.failures * variable.mean, num) / size
         spread = added(domain, self.square * variable.square, num) / size - mean**2
         return np.asarray(np.maximum(spread, 0) * (self.sizes.sum() / self.num - 1) / size)
+
+    def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
+        """Return no failures that labels show, and those predicted in each group, (G,)."""
+        return np.zeros(self.groups.num), self.failures
