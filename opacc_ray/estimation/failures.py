@@ -13,7 +13,8 @@ The law of the total, and so its interval, is that of the one design:
     inclusion probability    adjusted Wilson
     purposive                as for a simple random sample: not design-based
     all others               weighted Clopper-Pearson, with one more failure at the largest weight, with probability ½
-    scores                   weighted Clopper-Pearson: Student's interval misses rare, large losses
+    scores                   weighted Clopper-Pearson: Student's interval misses rare, large losses; with a fit adjusted
+                             Wilson, as in the parts of a pool
 
 Other rounds have the adjusted Wilson law, each label of a round without predictions with the same effect. Where some
 labels weigh more than others, it is on each side the wider end of that and the weighted Clopper-Pearson one. The wider
@@ -194,7 +195,7 @@ def pool_failures(
 ) -> PoolFailures:
     """Return the total of failures over the pool with what is to be said of it; its law is that of predictions."""
     rounds, parts = sample.rounds, sample.rounds.parts
-    if not sample.is_binary:
+    if not (sample.is_binary or is_fitted):
         largest = float(labels.effect @ labels.effect) / max(float(labels.effect.sum()), SMALLEST)
         total = replace(total, law=distribution.Weighted(largest))
     if not is_fitted:

@@ -22,9 +22,11 @@ total of failures over the whole pool. The variance that the predictions imply, 
 
     V = Σ w_t² V_t        M = Σ w_t² Σ_batch (v - v̂)²(1 - π)/π²/(1 - h)/N_D²
 
-The law of these totals, :class:`opacc_ray.estimation.distribution.AdjustedWilson`, says how they are weighed. Where
-events differ in size by a coefficient of the example, as in AUC, few large ones decide M. There the variance is also at
-least that with m = 2(Σ v̂a²)²/Σ v̂a⁴, with a the effect of a label.
+The law of these totals, :class:`opacc_ray.estimation.distribution.AdjustedWilson`, says how they are weighed. Scores
+vary less than failures with the same mean: there Var(v) = φ·p(1 - p), as in quasi-likelihood (R. W. M. Wedderburn,
+Biometrika 61, 1974), with φ = Σ(v - p)²/Σp(1 - p) over all labels, shrunk towards 1 as by five labels. Where events
+differ in size by a coefficient of the example, as in AUC, few large ones decide M. There the variance is also at least
+that with m = 2(Σ v̂a²)²/Σ v̂a⁴, with a the effect of a label.
 
 **By the design alone** (:class:`DesignEvidence`) the mean over D is a ratio of two estimated means (C.-E. Särndal, B.
 Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 5.6), with d the membership,
@@ -157,6 +159,7 @@ class Variable(NamedTuple):
     values: Array  # (n,) of the labels
     mean: Array  # (G,) m, expected among the failures of each group
     square: Array  # (G,) s, of its square
+    is_score: bool = False
 
     @classmethod
     def event(cls, values: Array, mean: Array) -> "Variable":
@@ -166,11 +169,8 @@ class Variable(NamedTuple):
     @classmethod
     def failure(cls, failure: Array, num: int) -> "Variable":
         """Return the failures (n,) of the labels, 0/1 or 1 - score, over ``num`` groups."""
-        square = 1.0
-        if not np.isin(failure, (0.0, 1.0)).all():
-            prior = constants.PRIOR_FAILURES * max(float(failure.mean()), 1e-9)
-            square = (float(failure @ failure) + prior) / (float(failure.sum()) + prior)
-        return cls(failure, np.ones(num), np.full(num, square))
+        is_score = not np.isin(failure, (0.0, 1.0)).all()
+        return cls(failure, np.ones(num), np.ones(num), is_score)
 
     @property
     def differs(self) -> bool:
@@ -238,7 +238,14 @@ class FittedEvidence(Evidence):
         self.leverage = np.concatenate([own.leverage for own in fitted])  # (n,) h
         self.probability = np.concatenate([recorded(own).probability for own in self.rounds.selections])  # (n,) π
         self.error = (fit.sample.failure - self.labelled) / np.sqrt(1 - self.leverage)  # (n,) of failures
-        self.agreement = agreement(self.error.sum(), self.labelled @ (1 - self.labelled), constants.FIT_LIMIT)
+        spread = self.labelled * (1 - self.labelled)
+        prior = constants.PRIOR_FAILURES * float(spread.mean())
+        self.dispersion = (
+            1.0
+            if fit.sample.is_binary
+            else min((float(self.error @ self.error) + prior) / max(float(spread.sum()) + prior, SMALLEST), 1.0)
+        )
+        self.agreement = agreement(self.error.sum(), self.dispersion * spread.sum(), constants.FIT_LIMIT)
 
     def variance(self, variable: Variable, domain: Codes, num: int) -> Array:
         """Return the variance of the mean of any variable over each domain."""
@@ -270,9 +277,11 @@ class FittedEvidence(Evidence):
         def over(values: Array) -> Array:  # sums over the groups of each domain
             return added(domain, values, num)
 
-        size = over(self.sizes)
+        size, dispersion = over(self.sizes), self.dispersion if variable.is_score else 1.0
         divisor, where = np.maximum(size, 1), domain[self.groups.code(self.index)]
-        foreseen = np.stack([over(own.variance(variable)) for own in self.sums]) / divisor**2  # (rounds, num)
+        foreseen = (
+            dispersion * np.stack([over(own.variance(variable)) for own in self.sums]) / divisor**2
+        )  # (rounds, num)
         weight = self.weights(foreseen)
         known, free = np.zeros(num), np.zeros(num)
         factor = self.groups.factor(self.index)
@@ -292,7 +301,9 @@ class FittedEvidence(Evidence):
         def summed(own: Array) -> Array:  # sums over the labels of each domain
             return added(at, own, num)
 
-        confirmed = self.agreement * agreement(summed(error), summed(p * variable.square[group] - forecast**2))
+        confirmed = self.agreement * agreement(
+            summed(error), dispersion * summed(p * variable.square[group] - forecast**2)
+        )
         measured, by_forecast = summed((effect * error) ** 2), (weight**2 * foreseen).sum(axis=0)
         variance = shrunk_variance(measured, by_forecast, labelled, confirmed)
         if np.ptp(factor) > 0:  # measured from few events, for they differ in size
