@@ -21,7 +21,8 @@ predicted among 950 labels of these, 3/950 of them may still be of the class, an
 a second interval is stated beside the first, which holds if the confidence is right, up to a factor that the labels
 calibrate (:class:`opacc_ray.estimation.distribution.PredictedTotal`), about the examples that no label reached. What is
 stated of one class uses the median of that factor. Where few events are predicted among the labels, its mean is about
-twice as much, and scores tend to predict too many events where none was seen.
+twice as much, and scores tend to predict too many events where none was seen. Numbers that are the same for each of two
+classes, such as kappa, use the mean, which treats both alike.
 
 Averages over all classes (``macro_f1``, …) are functions g of 2C totals T that share their labels. They are linearised
 at what is predicted, T₀, where labelled examples count as they are: a misprediction of true class y as ŷ moves the
@@ -66,6 +67,7 @@ from opacc_ray.metrics.metric import (
     ACCURACY,
     AVERAGES,
     FEWEST,
+    OF_BOTH_CLASSES,
     OF_ONE_TOTAL,
     Metric,
     Parts,
@@ -90,7 +92,8 @@ class Totals(NamedTuple):
     def estimate(self, metric: Metric, level: float) -> intervals.Estimate:
         """Return the metric with its interval, and with the one that trusts predictions where that says much more."""
         low, high = self._interval(metric, level)
-        value, num = float(metric.function(*self.point(), self.sizes)), self.failures.num + self.missed.num
+        point, num = self.point(metric.name not in OF_BOTH_CLASSES), self.failures.num + self.missed.num
+        value = float(metric.function(*point, self.sizes))
         found = estimate_of(value, low, high, level, num, metric.lowest)
         missed = self.missed
         if not isinstance(missed, Total) or not isinstance(missed.law, AdjustedWilson) or missed.law.unseen <= 0:

@@ -184,6 +184,9 @@ CLASS_METRICS: dict[str, Function] = {
 OF_ONE_TOTAL = ("precision", "npv")
 """Those that have the interval of a single total."""
 
+OF_BOTH_CLASSES = ("balanced_accuracy", "mcc", "kappa")
+"""Those that are the same for each of two classes."""
+
 AVERAGES = {"macro_f1": "f1", "macro_recall": "recall", "macro_precision": "precision"}
 """Means of a metric over all classes."""
 

@@ -13,7 +13,7 @@ import opacc_ray as opacc
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimation.distribution import AdjustedWilson, Total
-from opacc_ray.metrics.metric import CLASS_METRICS
+from opacc_ray.metrics.metric import CLASS_METRICS, OF_BOTH_CLASSES
 
 TRUTH = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2])
 PREDICTED = np.array([0, 0, 1, 2, 1, 1, 1, 0, 2, 2, 2, 1])
@@ -181,3 +181,15 @@ def test_the_precision_of_a_class_without_predictions_is_unknown_until_labels_te
     assert (found.low, found.high) == (0, 1)
     found = opacc.estimate(chosen, labels=["yes"] + ["no"] * 19, pool=pool, metric="precision@yes")
     assert found.low == found.value == found.high == 0
+
+
+@pytest.mark.parametrize("name", OF_BOTH_CLASSES)
+def test_what_is_the_same_for_both_classes_has_one_value(name: str) -> None:
+    rng = np.random.default_rng(5)
+    confidence, predicted = rng.uniform(0.5, 1, 800), rng.integers(0, 2, 800)
+    truth = np.where(rng.random(800) < confidence, predicted, 1 - predicted)
+    pool = opacc.Pool(prediction=predicted, confidence=confidence, classes=["0", "1"])
+    chosen = opacc.select(pool, "neyman", budget=60)
+    labels = list(map(str, truth[chosen.index]))
+    one, other = (opacc.estimate(chosen, labels=labels, pool=pool, metric=f"{name}@{c}") for c in "01")
+    assert (one.low, one.value, one.high) == pytest.approx((other.low, other.value, other.high))
