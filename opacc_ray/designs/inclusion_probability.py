@@ -146,8 +146,10 @@ def inclusion_scale(
     total = size if count is None else size * count
     while True:
         left = num - int(sure.sum() if count is None else count[sure].sum())
-        scale = left / float((total[~sure] if sure.any() else total).sum()) if left else 0.0
-        more = scale * size >= SURE
+        if not left:
+            return 0.0, sure
+        scale = left / float((total[~sure] if sure.any() else total).sum())
+        more = size >= SURE / scale
         more &= ~sure
         if not more.any():
             return scale, sure

@@ -79,12 +79,13 @@ from opacc_ray.estimation.failures import (
 )
 from opacc_ray.estimation.intervals import Moments
 from opacc_ray.estimation.sample import Rounds, Sample
+from opacc_ray.samplers.base import unlabelled
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.integer]
 Places = NDArray[np.int64]
 
-_BLOCK = 1 << 18
+_BLOCK = 1 << 16
 
 _NO_LABELS: Places = np.empty(0, dtype=np.int64)
 
@@ -143,10 +144,10 @@ class Groups(NamedTuple):
             stop = min(start + _BLOCK, len(self.predicted))
             first, last = np.searchsorted(labelled, (start, stop)).tolist()
             gone, block = labelled[first:last] - start, slice(start - first, stop - last)
-            code = np.delete(self.code(slice(start, stop)), gone)
+            code = unlabelled(self.code(slice(start, stop)), gone)
             predicted, spread = p[block], p[block] * odds[block]
             if self.coefficient is not None:
-                factor = np.delete(self.coefficient[start:stop], gone)
+                factor = unlabelled(self.coefficient[start:stop], gone)
                 predicted, spread = predicted * factor, spread * factor**2
             for row, values in zip(sums, (predicted, spread, spread * p[block]), strict=True):
                 row += np.bincount(code, weights=values, minlength=self.num)

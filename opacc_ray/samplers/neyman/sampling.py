@@ -150,7 +150,7 @@ _GIVEN = {"confidence": "confidence", "history": "labelled reference", "judge": 
 _CLOSE = 1e-4
 """Up to which the uniform share is found."""
 
-_BLOCK, _BINS = 1 << 20, 1 << 16
+_BLOCK, _BINS = 1 << 17, 1 << 14
 
 _ROWS, _BIN_BITS = 1 << 16, 20
 """Examples whose places on the line are computed at once, and digits of its bins."""
