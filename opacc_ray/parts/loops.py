@@ -15,6 +15,9 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.inclusion_probability import Located
+
+Keys = NDArray[np.int64]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -25,8 +28,8 @@ _SILENT_SECONDS = 1.0
 _VALUES_PER_THREAD = 1 << 20
 """Below this many values a thread costs more than it saves."""
 
-_AT_ONCE = 1 << 18
-"""Rows that are added up at once, for NumPy converts their codes."""
+_AT_ONCE, _BIN_BITS = 1 << 16, 20
+"""Rows of a block, and digits of the bins of a line."""
 
 _seconds = 0.0
 
@@ -84,11 +87,15 @@ def in_threads(function: Callable[[int, int], Result], num_rows: int, values_per
         return list(executor.map(lambda edge: function(*edge), pairwise(edges)))
 
 
+def blocks(size: int) -> Iterator[slice]:
+    """Yield the rows of ``size`` in blocks that fit in a processor's cache."""
+    return (slice(start, min(start + _AT_ONCE, size)) for start in range(0, size, _AT_ONCE))
+
+
 def sums_by(codes: NDArray[np.integer], num: int, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """Return the sums (num,) of ``weights`` (N,), else the numbers, of each of the ``codes`` (N,), block by block."""
     found = np.zeros(num)
-    for start in range(0, len(codes), _AT_ONCE):
-        rows = slice(start, start + _AT_ONCE)
+    for rows in blocks(len(codes)):
         found += np.bincount(codes[rows], None if weights is None else weights[rows], num)
     return found
 
@@ -98,22 +105,50 @@ def key_bits(size: int) -> int:
     return 63 - max((size - 1).bit_length(), 1)
 
 
-def sort_keys(keys: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:
+def sort_keys(keys: Keys) -> NDArray[np.unsignedinteger]:
     """Sort ``keys`` (N,) >= 0, in place, and return their places (N,) before; equal ones keep their order.
 
     Each is sorted as one number with its place, which is much faster than a sort of places.
     """
     size, bits = len(keys), 63 - key_bits(len(keys))
-    blocks = [slice(start, min(start + _AT_ONCE, size)) for start in range(0, size, _AT_ONCE)]
     keys <<= bits
-    for rows in blocks:
+    for rows in blocks(size):
         keys[rows] |= np.arange(rows.start, rows.stop)
     keys.sort()
     order = np.empty(size, np.min_scalar_type(size))
-    for rows in blocks:
+    for rows in blocks(size):
         order[rows] = keys[rows] & ((1 << bits) - 1)
     keys >>= bits
     return order
+
+
+class Line:
+    """``size`` >= 8 examples end to end, by keys below 2^(key_bits - 1), or that; of equal ones by index.
+
+    ``keys`` and ``lengths`` return those of some rows. Lengths are added up in bins, and only a bin that is hit is
+    sorted.
+    """
+
+    def __init__(self, size: int, keys: Callable[[Any], Keys], lengths: Callable[[Any], Keys]) -> None:
+        self._size, self._keys, self._lengths = size, keys, lengths
+        bins = min(size.bit_length() - 3, _BIN_BITS)
+        self._bin, self._sums = np.empty(size, np.int32), np.zeros((1 << bins) + 1, np.int64)
+        for rows in blocks(size):
+            self._bin[rows] = keys(rows) >> (key_bits(size) - 1 - bins)
+            np.add.at(self._sums, self._bin[rows], lengths(rows))
+        self._ends = np.cumsum(self._sums)
+        self.total = int(self._ends[-1])
+
+    def find(self, at: Keys) -> Located:
+        """Return the examples at some units of the line, (k,)."""
+        wanted = np.zeros(len(self._sums), bool)
+        wanted[np.searchsorted(self._ends, at, side="right")] = True
+        places = np.concatenate([rows.start + np.flatnonzero(wanted[self._bin[rows]]) for rows in blocks(self._size)])
+        places = places[sort_keys(self._keys(places))]
+        lengths = self._lengths(places)
+        ends = np.cumsum(lengths) + np.cumsum(np.where(wanted, 0, self._sums))[self._bin[places]]
+        found = np.searchsorted(ends, at, side="right")
+        return Located(places[found], ends[found] - lengths[found], ends[found])
 
 
 class NextAhead(Generic[Item]):

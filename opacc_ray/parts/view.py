@@ -39,6 +39,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.parts.loops import blocks
 from opacc_ray.pool import CROSSING, FEATURES, SOFTMAX_ROUNDING, Pool, Slicing, joined
 
 Result = TypeVar("Result")
@@ -306,8 +307,8 @@ def views_of(pools: Pools) -> list[View]:
 # -- numbers in fewer bytes -------------------------------------------------------------------------------------
 
 
-CODED_FROM, _CODES, _BLOCK = 1 << 21, (1 << 16) - 1, 1 << 16
-"""Examples from which numbers are held as steps of their range, the number of steps, and examples coded at once."""
+CODED_FROM, _CODES = 1 << 21, (1 << 16) - 1
+"""Examples from which numbers are held as steps of their range, and the number of steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,12 +341,11 @@ def compacted(values: Array | Compact) -> Array | Compact:
     """Return ``values`` (N,) as they are held: coded if there are many."""
     if not is_coded(len(values)):
         return values
-    blocks = [slice(start, start + _BLOCK) for start in range(0, len(values), _BLOCK)]
-    ends = [(own.min(), own.max()) for own in (values[rows] for rows in blocks)]
+    ends = [(own.min(), own.max()) for own in (values[rows] for rows in blocks(len(values)))]
     low = float(min(ends)[0])
     step = max(float(max(high for _, high in ends)) - low, 1e-300) / _CODES
     codes = np.empty(len(values), np.uint16)
-    for rows in blocks:
+    for rows in blocks(len(values)):
         own = values[rows] - low
         own /= step
         codes[rows] = np.rint(own, out=own)

@@ -101,7 +101,6 @@ from numpy.typing import NDArray
 from opacc_ray.designs.inclusion_probability import (
     SURE,
     InclusionProbability,
-    Located,
     draw_found,
     inclusion_probabilities,
     inclusion_scale,
@@ -120,7 +119,7 @@ from opacc_ray.metrics.metric import (
     parse_metric,
     slopes,
 )
-from opacc_ray.parts.loops import key_bits, sort_keys, sums_by
+from opacc_ray.parts.loops import Line, blocks, key_bits, sums_by
 from opacc_ray.parts.view import View
 from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, History
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter, unlabelled
@@ -150,10 +149,8 @@ _GIVEN = {"confidence": "confidence", "history": "labelled reference", "judge": 
 _CLOSE = 1e-4
 """Up to which the uniform share is found."""
 
-_BLOCK, _BINS = 1 << 17, 1 << 14
+_BINS = 1 << 14
 
-_ROWS, _BIN_BITS = 1 << 16, 20
-"""Examples whose places on the line are computed at once, and digits of its bins."""
 
 LEAST_OF_CLASS, _CLASS_STEPS = 0.75, 20
 """Least labels of a predicted class, in multiples of those of a simple random sample; most steps towards it."""
@@ -307,50 +304,22 @@ def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.i
     if kept >= (num := len(ready.size)):
         return np.arange(num), np.ones(num)
     scale, sure = inclusion_scale(ready.probability, kept)
-    line = _Line(ready, scale, sure, kept - int(sure.sum()))
-    drawn = draw_found(rng, line.find, line.total, line.num) if line.num else np.empty(0, np.int64)
-    before = scale * ready.probability[drawn]
     certain = np.flatnonzero(sure)
+    left = kept - len(certain)
+    unit = 2.0 ** (key_bits(num) - 1) / max(1.0, *(float(ready.line(rows).max()) for rows in blocks(num)))
+
+    def keys(rows: Any) -> NDArray[np.int64]:
+        return (ready.line(rows) * unit).astype(np.int64)
+
+    def lengths(rows: Any) -> NDArray[np.int64]:
+        found = line_lengths(scale * ready.probability[rows], left)
+        found[sure[rows]] = 0
+        return found
+
+    line = Line(num, keys, lengths)
+    drawn = draw_found(rng, line.find, line.total, left) if left else certain[:0]
+    before = scale * ready.probability[drawn]
     return np.concatenate([certain, drawn]), np.concatenate([np.ones(len(certain)), before])
-
-
-class _Line:
-    """Where examples are on the line of a plan, which is added up in bins: only those of some bins are ever sorted.
-
-    The place of an example goes by as many digits of the line as fit next to an index in a whole number, then by its
-    index. Sure examples have the length 0.
-    """
-
-    def __init__(self, ready: Plan, scale: float, sure: NDArray[np.bool_], num: int) -> None:
-        self.ready, self.factor, self.sure, self.num = ready, scale, sure, num
-        self.blocks = [slice(start, start + _ROWS) for start in range(0, len(sure), _ROWS)]
-        bits, bins = key_bits(len(sure)) - 1, min(len(sure).bit_length() - 3, _BIN_BITS)
-        self.scale = 2.0**bits / max(1.0, *(float(ready.line(rows).max()) for rows in self.blocks))
-        self.bin, self.sums = np.empty(len(sure), np.int32), np.zeros((1 << bins) + 1, np.int64)
-        for rows in self.blocks:
-            self.bin[rows] = self._keys(rows) >> (bits - bins)
-            np.add.at(self.sums, self.bin[rows], self._lengths(rows))
-        self.ends = np.cumsum(self.sums)
-        self.total = int(self.ends[-1])
-
-    def _keys(self, rows: Any) -> NDArray[np.int64]:
-        return (self.ready.line(rows) * self.scale).astype(np.int64)
-
-    def _lengths(self, rows: Any) -> NDArray[np.int64]:
-        lengths = line_lengths(self.factor * self.ready.probability[rows], self.num)
-        lengths[self.sure[rows]] = 0
-        return lengths
-
-    def find(self, at: NDArray[np.int64]) -> Located:
-        """Return the examples at some units of the line, (k,)."""
-        wanted = np.zeros(len(self.sums), bool)
-        wanted[np.searchsorted(self.ends, at, side="right")] = True
-        places = np.concatenate([rows.start + np.flatnonzero(wanted[self.bin[rows]]) for rows in self.blocks])
-        places = places[sort_keys(self._keys(places))]
-        lengths = self._lengths(places)
-        ends = np.cumsum(lengths) + np.cumsum(np.where(wanted, 0, self.sums))[self.bin[places]]
-        found = np.searchsorted(ends, at, side="right")
-        return Located(places[found], ends[found] - lengths[found], ends[found])
 
 
 def plan(view: View, task: Task) -> Plan:
@@ -416,8 +385,8 @@ def serve_classes(size: Array, classes: NDArray[np.integer]) -> None:
         total *= raised
         factor *= raised
     if factor.max() > 1:
-        for start in range(0, len(size), _BLOCK):
-            size[start : start + _BLOCK] *= factor[classes[start : start + _BLOCK]]
+        for rows in blocks(len(size)):
+            size[rows] *= factor[classes[rows]]
 
 
 def price_of(task: Task, bayes_factor: float = 1.0) -> float:
@@ -474,9 +443,9 @@ def _binned(deviation: Array, effect: Array | None) -> tuple[Array, Array]:
     if len(deviation) <= _BINS:
         return deviation, np.ones(len(deviation)) if effect is None else np.square(effect)
     sums = np.zeros((2, _BINS))
-    for start in range(0, len(deviation), _BLOCK):
-        own = deviation[start : start + _BLOCK]
-        weight = np.ones(len(own)) if effect is None else np.square(effect[start : start + _BLOCK])
+    for rows in blocks(len(deviation)):
+        own = deviation[rows]
+        weight = np.ones(len(own)) if effect is None else np.square(effect[rows])
         code = (own / (1 + own) * (_BINS - 1)).astype(np.int64)
         sums += [np.bincount(code, weights=each, minlength=_BINS) for each in (weight, weight * own)]
     weight = sums[0][sums[0] > 0]

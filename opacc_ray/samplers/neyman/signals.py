@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.neurons.sections import part_bounds
-from opacc_ray.parts.loops import key_bits, sort_keys
+from opacc_ray.parts.loops import blocks, key_bits, sort_keys
 from opacc_ray.parts.view import Compact, View, compacted, view_of
 from opacc_ray.pool import Pool
 
@@ -147,7 +147,6 @@ _FORMS = {
 }
 """The kinds of signal that are made of a column, and how."""
 
-_BLOCK = 1 << 16
 _LOW = 1 << 16
 
 
@@ -367,15 +366,15 @@ def _classes(view: View) -> tuple[Array | None, NDArray[np.integer] | None]:
     if "prediction" not in view.fields:
         return None, None
     prediction = view.stored_column("prediction")
-    blocks = np.split(prediction, range(_BLOCK, view.size, _BLOCK))
-    if prediction.dtype.kind == "f" and any((own != np.rint(own)).any() for own in blocks):
+    parts = [prediction[rows] for rows in blocks(view.size)]
+    if prediction.dtype.kind == "f" and any((own != np.rint(own)).any() for own in parts):
         return None, None
     low = float(prediction.min())
     if float(prediction.max()) - low >= _LOW:
-        names: Array = np.unique(np.concatenate([np.unique(own) for own in blocks])).astype(np.float64)
+        names: Array = np.unique(np.concatenate([np.unique(own) for own in parts])).astype(np.float64)
         kind = np.min_scalar_type(len(names))
-        return names, np.concatenate([np.searchsorted(names, own).astype(kind) for own in blocks])
-    codes, there = np.concatenate([(own - low).astype(np.uint16) for own in blocks]), np.zeros(_LOW, bool)
+        return names, np.concatenate([np.searchsorted(names, own).astype(kind) for own in parts])
+    codes, there = np.concatenate([(own - low).astype(np.uint16) for own in parts]), np.zeros(_LOW, bool)
     there[codes] = True
     names = np.asarray(np.flatnonzero(there) + low, dtype=np.float64)
     return names, (np.cumsum(there) - 1).astype(np.min_scalar_type(len(names)))[codes]
@@ -516,9 +515,9 @@ def _standardised(columns: list[_Whole]) -> Projection:
     packed, means, deviations = list[Array | Compact](), list[float](), list[float]()
     while columns:
         own = columns.pop(0)
-        blocks = [slice(start, start + _BLOCK) for start in range(0, len(own.low), _BLOCK)]
-        mean = sum(float(own.read(rows).sum()) for rows in blocks) / len(own.low)
-        deviation = (sum(float(np.square(own.read(rows) - mean).sum()) for rows in blocks) / len(own.low)) ** 0.5
+        size = len(own.low)
+        mean = sum(float(own.read(rows).sum()) for rows in blocks(size)) / size
+        deviation = (sum(float(np.square(own.read(rows) - mean).sum()) for rows in blocks(size)) / size) ** 0.5
         packed.append(compacted(Compact((own.high, own.low), partial(_coordinate, mean, deviation))))
         means.append(mean)
         deviations.append(deviation)
