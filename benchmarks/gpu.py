@@ -2,17 +2,20 @@
 
     python benchmarks/gpu.py [--images 4096] [--batch 128] [--pool 20000]
 
-Then a pool of JPEGs of 224×224 in a folder, through ResNet-18: whole commands of `opacc run`, of torch's DataLoader
-with a process per core, and of Ray Data, one after another; the same command again, whose files must be the same, and
-once more with its actor killed. --pool 0 leaves that out. Without a CUDA device it says so and measures nothing. Prints
-a Markdown table; ends with 1 if the features of CPU and GPU differ by more than the stated tolerance, or files differ.
+ResNet-18 and a model of the size of ViT-B/16. Then a pool of JPEGs of 224×224 in a folder, through ResNet-18: whole
+commands of `opacc run`, of torch's DataLoader with a process per core, and of Ray Data, one after another; the same
+command again, whose files must be the same, with its actor killed, with more actors, and with 0, 4 and 15 readers. Then
+without Ray, and the larger model. --pool 0 leaves that out. Without a CUDA device it measures nothing. Prints a table;
+ends with 1 if the features of CPU and GPU differ by more than the stated tolerance, or files differ.
 """
 
 import argparse
 import contextlib
 import hashlib
 import io
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -57,8 +60,9 @@ def main() -> int:
     repetitions = max(2, given.images // given.batch)
     print(markdown.header((f"on {torch.cuda.get_device_name()}", "value")))
     print(markdown.row(("largest difference of CPU and GPU, of the layer's largest value", f"{difference:.1e}")))
-    for precision in ("float32", "bfloat16"):
-        _pace(images, precision, repetitions)
+    for factory, name in (("resnet18", "ResNet-18"), ("vit", "ViT-B/16")):
+        for precision in ("float32", "bfloat16"):
+            _pace(images, factory, f"{name}, {precision}", precision, repetitions)
     _surprise()
     same = True
     if given.pool:
@@ -67,9 +71,8 @@ def main() -> int:
     return int(difference > TOLERANCE or not same)
 
 
-def _model(device: str, precision: str = "float32") -> Model:
-    spec = ModelSpec(factory="networks:resnet18")
-    return Model(spec, device, precision)
+def _model(device: str, factory: str = "resnet18", precision: str = "float32") -> Model:
+    return Model(ModelSpec(factory=f"networks:{factory}"), device, precision)
 
 
 def _difference(images: NDArray[np.float32]) -> float:
@@ -80,11 +83,11 @@ def _difference(images: NDArray[np.float32]) -> float:
     return max(float(np.abs(one - other).max() / np.abs(one).max()) for one, other in pairs)
 
 
-def _pace(images: NDArray[np.float32], precision: str, repetitions: int) -> None:
+def _pace(images: NDArray[np.float32], factory: str, name: str, precision: str, repetitions: int) -> None:
     """Images a second as an actor runs batches, and as a bare loop does on the same bytes; how long the GPU is busy."""
-    ours = _model("cuda", precision)
+    ours = _model("cuda", factory, precision)
     dtype, layout = getattr(torch, precision), torch.preserve_format
-    bare = networks.resnet18().eval().to("cuda", dtype)
+    bare = getattr(networks, factory)().eval().to("cuda", dtype)
     if precision != "float32":
         layout = torch.channels_last
         bare = bare.to(memory_format=layout)
@@ -93,16 +96,23 @@ def _pace(images: NDArray[np.float32], precision: str, repetitions: int) -> None
         with torch.inference_mode():
             bare(torch.from_numpy(images).to("cuda", dtype).contiguous(memory_format=layout)).float().cpu().numpy()
 
-    def busy() -> None:
-        with torch.inference_mode():
-            bare(on_device)
+    busy = list[float]()
 
-    on_device = torch.from_numpy(images).to("cuda", dtype).contiguous(memory_format=layout)
-    seconds = [_seconds(work, repetitions) for work in (lambda: ours(images), loop, busy)]
-    job, plain = (len(images) * repetitions / each for each in seconds[:2])
-    print(markdown.row((f"ResNet-18, {precision}: images a second", f"{job:.0f}")))
-    print(markdown.row((f"ResNet-18, {precision}: of a bare loop", f"{job / plain:.2f}")))
-    print(markdown.row((f"ResNet-18, {precision}: share of time the device is busy", f"{seconds[2] / seconds[0]:.2f}")))
+    def overlapped() -> None:
+        """Wait for a batch once the next one has begun."""
+        before = ours.start(images)
+        for _ in range(repetitions - 1):
+            running = ours.start(images)
+            busy.append(before()[1])
+            before = running
+        busy.append(before()[1])
+
+    ours(images)
+    job = len(images) * repetitions / (seconds := _seconds(overlapped, 1, warm=False))
+    plain = len(images) * repetitions / _seconds(loop, repetitions)
+    print(markdown.row((f"{name}: images a second", f"{job:.0f}")))
+    print(markdown.row((f"{name}: of a bare loop", f"{job / plain:.2f}")))
+    print(markdown.row((f"{name}: share of time the device is busy", f"{sum(busy) / seconds:.2f}")), flush=True)
 
 
 def _surprise() -> None:
@@ -134,15 +144,29 @@ def _audits(home: Path, num: int) -> bool:
     same += [_job(home, f"{actors} actors on one GPU", num, actors) == digest for actors in (2, 4)]
     same += [_job(home, f"one actor, {readers} readers", num, readers=readers) == digest for readers in (0, 4, 15)]
     print(markdown.row(("files of features of these runs", "the same" if all(same) else "OTHERS")), flush=True)
+    _job(home, "one actor, ViT-B/16", num, extract="precision: bfloat16", factory="vit")
+    _job(home, "without Ray", num, extract="executor: local")
     return all(same)
 
 
-def _job(home: Path, name: str, num: int, actors: int = 1, kill: bool = False, readers: int | None = None) -> str:
+def _job(
+    home: Path,
+    name: str,
+    num: int,
+    actors: int = 1,
+    kill: bool = False,
+    readers: int | str = "auto",
+    extract: str = "executor: ray",
+    factory: str = "resnet18",
+) -> str:
     """Run a command, write its row, and return the digest of its features."""
-    output = home / name.replace(" ", "-").replace(",", "")
-    seconds, rate = _run(home, output, actors, kill, "auto" if readers is None else readers)
+    output = home / re.sub(r"\W+", "-", name)
+    settings = f"actors: {actors}, gpus_per_actor: {1 / actors}, readers: {readers}, {extract}"
+    seconds, rate = _run(home, output, settings, factory, kill)
     if name != "first":
-        _row(f"job, {name}", num, seconds, f", {rate:.0f} between shards")
+        [work] = output.rglob("extraction.json")
+        busy = json.loads(work.read_text())["busy"]
+        _row(f"job, {name}", num, seconds, f", {rate:.0f} between shards, device {100 * busy:.0f} % busy")
     return _digest(output)
 
 
@@ -165,13 +189,12 @@ def _fill(folder: Path, num: int) -> None:
         list(threads.map(lambda i: (folder / f"{i:06d}.jpg").write_bytes(kinds[i % len(kinds)]), range(num)))
 
 
-def _run(home: Path, output: Path, actors: int, kill: bool, readers: int | str) -> tuple[float, float]:
+def _run(home: Path, output: Path, settings: str, factory: str, kill: bool) -> tuple[float, float]:
     """Seconds of the command, and images a second from its first shard on; its actor is killed halfway if asked."""
     spec = home / f"{output.name}.yaml"
     spec.write_text(
-        f"name: gpu\npool: {{uri: {home}/pool, format: images}}\nmodel: {{factory: 'networks:resnet18'}}\n"
-        f"transform: networks:to_input\nextract: {{actors: {actors}, gpus_per_actor: {1 / actors}, "
-        f"executor: ray, readers: {readers}, batch_size: 128, shard_size: {SHARD}}}\n"
+        f"name: gpu\npool: {{uri: {home}/pool, format: images}}\nmodel: {{factory: 'networks:{factory}'}}\n"
+        f"transform: networks:to_input\nextract: {{{settings}, batch_size: 128, shard_size: {SHARD}}}\n"
         f"sample: {{method: srs, budget: 10}}\noutput: {output}\n"
     )
     killed = threading.Event()
@@ -214,8 +237,9 @@ def _whole(command: list[str]) -> float:
     return time.monotonic() - begun
 
 
-def _seconds(work: Callable[[], object], repetitions: int) -> float:
-    work()
+def _seconds(work: Callable[[], object], repetitions: int, *, warm: bool = True) -> float:
+    if warm:
+        work()
     torch.cuda.synchronize()
     begun = time.monotonic()
     for _ in range(repetitions):

@@ -306,7 +306,7 @@ class Extractor:
     def _batches_exclusively(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
         """Yield batches of inputs, read one ahead; other shards compute only while this one waits."""
         feed = self.feed
-        with closing((self._readers or feed).read(shard, bad)) as batches, NextAhead(batches, yield_to_others) as ahead:
+        with closing((self._readers or feed).read(shard, bad)) as batches, NextAhead(batches) as ahead:
             while (batch := self._take(ahead)) is not None:
                 with self._computing:
                     while batch is not None:

@@ -3,8 +3,9 @@
 Each layer's output is new memory. If the system returns fresh pages for every batch, each first write is a page fault:
 a quarter of a ResNet's time in pages of 4 KiB, a tenth of a small model's. So freed memory is kept, in huge pages.
 
-Threads that read and write have a lower priority than the one that computes. Otherwise, with more threads than cores,
-the model would wait for a tenth of its time.
+The thread that writes has a lower priority than the one that computes, since nothing waits for it. Those that read have
+not: where other processes load the machine, they would get the last share of the cores, and hold the interpreter while
+they wait for one. There, a transform in Python took 1.2 to 1.8 times as long.
 
 Software must be one in all processes that compute for a run. opacc must agree in its version and in every byte of its
 Python files, wherever they are installed. Python must agree in its minor version: patch releases mend faults and keep

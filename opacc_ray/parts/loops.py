@@ -154,12 +154,12 @@ class Line:
 class NextAhead(Generic[Item]):
     """An iterator whose next item is taken on a thread of its own, one ahead of the caller; no item is None.
 
-    Use it in a ``with``, which ends the thread. The thread calls ``begin`` first.
+    Use it in a ``with``, which ends the thread.
     """
 
-    def __init__(self, items: Iterator[Item], begin: Callable[[], object] | None = None) -> None:
+    def __init__(self, items: Iterator[Item]) -> None:
         self._items = items
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="opacc-ahead", initializer=begin)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="opacc-ahead")
         self._coming = self._pool.submit(next, items, None)
 
     @property
