@@ -3,12 +3,12 @@
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyarrow.fs import AzureFileSystem
+from waiting import until
 
 PROGRAM = shutil.which("azurite-blob")
 
@@ -37,11 +37,13 @@ def azurite(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _await(port: int) -> None:
-    """Wait until the port answers, a minute at most."""
-    for _ in range(600):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise TimeoutError("azurite-blob does not answer")
+    """Wait until the port answers."""
+
+    def answers() -> bool:
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", port)).close()
+            return True
+        return False
+
+    if not until(answers):
+        raise TimeoutError("azurite-blob does not answer")

@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 from PIL import Image
 from stored_run import store_run
+from waiting import LONG
 
 from opacc_ray.audit import verbs
 from opacc_ray.extract.shards import FeatureShard
@@ -93,13 +94,13 @@ def served_here(run: Run | str, token: str | None = None, annotator: str | None 
             patch.setenv(TOKEN, token)
         session = thread.submit(serve, run, "127.0.0.1", 0, addresses.put, annotator=annotator)
         try:
-            yield addresses.get(timeout=60)
+            yield addresses.get(timeout=LONG)
         finally:
             while not servers and not session.done():
                 time.sleep(0.01)
             for server in servers:
                 server.should_exit = True
-            session.result(timeout=60)
+            session.result(timeout=LONG)
             logging.getLogger("uvicorn.error").removeHandler(noting)
     assert faults == []
 
@@ -137,7 +138,7 @@ class Person:
             reduced_motion="reduce",
             bypass_csp=bypass_csp,
         ).new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(1000 * LONG)
         self.faults: list[str] = []
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("dialog", lambda dialog: self.faults.append(dialog.message))

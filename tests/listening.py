@@ -51,7 +51,7 @@ def listeners(pids: list[int]) -> list[Listener]:
 
 def http_status(listener: Listener, path: str) -> int | None:
     """What it answers to a GET; None if it does not speak HTTP."""
-    connection = http.client.HTTPConnection(listener.host, listener.port, timeout=5)
+    connection = http.client.HTTPConnection(listener.host, listener.port, timeout=60)
     try:
         connection.request("GET", path)
         return connection.getresponse().status
@@ -69,7 +69,7 @@ def grpc_codes(listener: Listener) -> dict[str, grpc.StatusCode]:
 
 def _code(channel: grpc.Channel, method: str) -> grpc.StatusCode:
     try:
-        channel.unary_unary(method)(b"", timeout=5)
+        channel.unary_unary(method)(b"", timeout=60)
     except grpc.RpcError as error:
         code: grpc.StatusCode = error.code()  # type: ignore[attr-defined]
         return code

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Self
 
 RAY_PORTS = range(10002, 20000)  # where Ray's workers listen: `ray start` clashes with a server there
-START_SECONDS = 20.0
-STOP_SECONDS = 5.0
+START_SECONDS = 300.0
+STOP_SECONDS = 30.0
 
 # Run by a small Python that turns into the server: from then on Linux ends the server with its parent.
 # A `preexec_fn` would do it without that Python, but can deadlock in a program that has threads.

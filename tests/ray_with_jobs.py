@@ -22,7 +22,7 @@ from typing import Self
 from listening import family
 
 TESTS = Path(__file__).parent
-STARTED_IN, ENDED_IN = 120.0, 30.0  # seconds
+STARTED_IN, ENDED_IN = 300.0, 30.0  # seconds
 NOTICED_IN = 3.0  # `ray start --block` looks each second whether all of its processes live
 TRIES = 3
 PORTS = ("port", "ray-client-server-port", "dashboard-port", "dashboard-agent-listen-port", "metrics-export-port")
@@ -136,7 +136,7 @@ class RayWithJobs:
         token = {"Authorization": f"Bearer {self.environment['RAY_AUTH_TOKEN']}"}
         try:
             with urllib.request.urlopen(
-                urllib.request.Request(f"{self.address}{path}", headers=token), timeout=5
+                urllib.request.Request(f"{self.address}{path}", headers=token), timeout=60
             ) as got:
                 return bytes(got.read())
         except OSError:
@@ -157,7 +157,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _is_open(port: int) -> bool:
     with socket.socket() as door:
-        door.settimeout(5)
+        door.settimeout(60)
         return door.connect_ex(("127.0.0.1", port)) == 0
 
 
@@ -180,7 +180,7 @@ def run(
     environment: Mapping[str, str],
     folder: Path,
     until: Mapping[str, Path] = NEVER,
-    seconds: float = 240,
+    seconds: float = 900,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder as a user would; make the file of words that a line of its errors has.
 

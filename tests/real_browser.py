@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from waiting import LONG
 
 _LEFT_OUT = (
     *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup"),  # pages of the address bar, in a process for each window
@@ -37,7 +38,7 @@ def browser_path() -> str | None:
 def launched(chromium: Any) -> Any:
     """Start the browser."""
     left_out = f"--disable-features={','.join(_LEFT_OUT)}"
-    return chromium.launch(executable_path=browser_path(), args=["--no-sandbox", left_out])
+    return chromium.launch(executable_path=browser_path(), args=["--no-sandbox", left_out], timeout=1000 * LONG)
 
 
 IS_REQUIRED = os.environ.get("OPACC_BROWSER") == "required"
@@ -60,6 +61,7 @@ def opened(browser: Any, address: str, size: str, scheme: str) -> Iterator[Opene
     found = Opened(context.new_page(), [], [])
     found.page.on("request", lambda request: found.asked.append(request.url))
     found.page.on("console", lambda message: found.faults.append(message.text))
+    found.page.set_default_timeout(1000 * LONG)
     found.page.goto(address)
     yield found
     context.close()

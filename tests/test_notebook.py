@@ -9,6 +9,7 @@ import pandas
 import pyarrow
 import pytest
 from reported_run import CLASSES, KEYS, PREDICTION, TRUTH, write_run
+from waiting import LONG
 
 import opacc_ray
 import opacc_ray.audit
@@ -138,7 +139,7 @@ def test_the_example_runs(run: Run, tmp_path: Path) -> None:
         [sys.executable, str(ROOT / "examples" / "audit_in_a_notebook.py"), run.uri, str(truth)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=2 * LONG,
         cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr[-3000:]

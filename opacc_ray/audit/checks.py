@@ -8,7 +8,6 @@ the first shards give the pace: they are read and computed here. Hours are those
 actor without a GPU reads and computes on the same CPU; with a GPU, it reads while the GPU computes.
 """
 
-import math
 import os
 import time
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from opacc_ray.lake.examples import Columns, Plan, ids_of
 from opacc_ray.lake.formats import has_rows, webdataset
 from opacc_ray.lake.formats.images import READ_BYTES
 from opacc_ray.lake.pools import read_rows
+from opacc_ray.lake.s3_store import num_pages
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.registry import require
@@ -249,9 +249,6 @@ def _try_output(uri: str) -> str:
     return f"{store.uri} is writable"
 
 
-LISTED = 1000
-"""Keys in one page of a listing on S3."""
-
 BATCHES = 4
 """Batches that are measured."""
 
@@ -309,7 +306,7 @@ def _planned(spec: Spec, plans: list[Plan], pace: Pace, device: str, actors: int
         examples=examples,
         estimated=any(plan.num_examples is None for plan in plans),
         requests=Requests(
-            list=sum(math.ceil(len(plan.entries) / LISTED) + 1 for plan in plans),
+            list=sum(num_pages([entry.key for entry in plan.entries]) + 1 for plan in plans),
             read=sum(max(1, 2 * len(shard.pieces) or len(shard.entries)) for plan in plans for shard in plan.shards),
             write=shards + at_work + 2 * len(plans),
         ),

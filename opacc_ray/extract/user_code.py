@@ -261,11 +261,11 @@ class Child:
     def _answer(self, seconds: float | None) -> tuple[Any, bool]:
         """Return the next result, and whether it is the last one; log what comes before it."""
         assert self._process.stdout is not None
+        begun = time.monotonic()  # before the timer: else a busy machine may measure less than has passed
         late = threading.Timer(seconds or threading.TIMEOUT_MAX, self._process.send_signal, [signal.SIGABRT])
         late.daemon = True
         if seconds:
             late.start()
-        begun = time.monotonic()
         try:
             while isinstance(answer := pickle.load(self._process.stdout), logging.LogRecord):
                 own = logging.getLogger(answer.name)

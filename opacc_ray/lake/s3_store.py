@@ -16,15 +16,17 @@ import functools
 import hashlib
 import io
 import logging
+import math
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -43,7 +45,8 @@ Access = Literal["anonymous", "requester-pays"]
 _NO_ETAG = "modified "  # first word of the tag of an object without an ETag
 LISTED = 100_000  # objects of a listing after which it is logged, which takes half a minute or so
 LISTERS = 16  # threads that list folders
-SMALL_FOLDERS = 4  # more of them in a first page, of 1,000 keys, are too small to be listed one by one
+PAGE = 1000  # keys of a page
+SMALL_FOLDERS = 4  # more of them in a first page are too small to be listed one by one
 MULTIPART_BYTES = 64 << 20  # larger objects are uploaded in parts
 
 _CONDITIONAL: dict[str, bool] = {}
@@ -58,13 +61,15 @@ PATIENCE = "OPACC_STORAGE_PATIENCE"
 DEFAULT, PAUSE, MOST_PAUSE = 180.0, 1.0, 10.0
 """Seconds: of patience, before the first further try, and at most before each."""
 
-_answered: set[str] = set()
+_answered: dict[str, float] = {}
+"""Place -> monotonic seconds of its last answer; of the place "": every one is waited for."""
+
 _lock, _down = threading.Lock(), dict[str, float]()
 
 
 def expect_answers() -> None:
     """Wait for every outage, even if this process has had no answer yet."""
-    _answered.add("")
+    _answered[""] = 0.0
 
 
 def patience() -> float:
@@ -91,13 +96,14 @@ def patient(call: Call) -> Call:
     def waiting(store: Any, *arguments: Any, **options: Any) -> Any:
         begun, pause = time.monotonic(), PAUSE
         while True:
+            tried = time.monotonic()
             try:
                 result = call(store, *arguments, **options)
             except StorageError as error:
-                left = begun + patience() - time.monotonic()
-                if left <= 0 or not store.is_outage(error.__cause__, not _answered.isdisjoint(("", store.place))):
+                left, known = begun + patience() - time.monotonic(), "" in _answered or store.place in _answered
+                if left <= 0 or not store.is_outage(error.__cause__, known):
                     raise
-                _begin(store.place, str(error), left)
+                _begin(store.place, str(error), left, tried)
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, MOST_PAUSE)
             else:
@@ -107,20 +113,20 @@ def patient(call: Call) -> Call:
     return waiting  # type: ignore[return-value]
 
 
-def _begin(place: str, why: str, left: float) -> None:
+def _begin(place: str, why: str, left: float, tried: float) -> None:
+    """Note that a place does not answer, unless it has since the request that failed was made."""
     with _lock:
-        if place not in _down:
+        if place not in _down and tried > _answered.get(place, -math.inf):
             _down[place] = time.monotonic()
             log.warning("%s; waiting up to %.0f s for it", why, left)
 
 
 def _end(place: str) -> None:
-    _answered.add(place)
-    if _down:
-        with _lock:
-            since = _down.pop(place, None)
-        if since is not None:
-            log.info("%s answers again, after %.0f s", place, time.monotonic() - since)
+    with _lock:
+        _answered[place] = time.monotonic()
+        since = _down.pop(place, None)
+    if since is not None:
+        log.info("%s answers again, after %.0f s", place, time.monotonic() - since)
 
 
 # -- the store ----------------------------------------------------------------------------------------------------
@@ -348,7 +354,7 @@ class _Survey:
 
         That is so if listing folders apart would take many more requests, or if the server does not tell all of them.
         """
-        seen = {key[: key.find("/", len(prefix)) + 1] for key in (found["Key"] for found in first["Contents"])} - {""}
+        seen = {_folder_of(found["Key"], prefix) for found in first["Contents"]} - {""}
         if self._threads == 1 or not 0 < len(seen) <= SMALL_FOLDERS:
             return []
         page = self._s3.list_objects_v2(Bucket=self._store.bucket, Prefix=prefix, Delimiter="/")
@@ -368,6 +374,23 @@ class _Survey:
             if len(self._entries) // LISTED > self._logged:
                 self._logged = len(self._entries) // LISTED
                 log.info("listing %s: %s objects so far", self._store.uri, f"{len(self._entries):,}")
+
+
+def _folder_of(key: str, prefix: str) -> str:
+    """Return the folder just below a prefix that holds a key; empty if it is the prefix itself."""
+    return key[: key.find("/", len(prefix)) + 1]
+
+
+def num_pages(keys: Sequence[str], prefix: str = "", size: int = PAGE) -> int:
+    """Return the requests of a listing of sorted keys below a prefix, with pages of that size: see `_Survey`."""
+    pages = max(1, -(-len(keys) // size))
+    seen = {_folder_of(key, prefix) for key in keys[:size]} - {""}
+    if pages == 1 or not 0 < len(seen) <= SMALL_FOLDERS:
+        return pages
+    if len({_folder_of(key, prefix) or key for key in keys}) > size:
+        return pages + 1
+    groups = groupby(keys, lambda key: _folder_of(key, prefix))
+    return 2 + sum(num_pages(list(group), folder, size) for folder, group in groups if folder)
 
 
 def _put_new(s3: Any, bucket: str, key: str, data: bytes) -> bool | None:

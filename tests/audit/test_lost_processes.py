@@ -6,13 +6,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from extracting_here import extracting_here
 from killed_worker import killed_once
 from picture_audits import features_of, run_spec
+from waiting import until
 
 from opacc_ray.audit import verbs
 from opacc_ray.errors import ClusterError
@@ -57,23 +57,21 @@ def test_killed_driver_resumes_with_the_missing_shards_only(
 ) -> None:
     folder = tmp_path / "batches"
     folder.mkdir()
-    model = {"function": "numpy_model:held", "arguments": {"folder": str(folder), "free": 6}}
-    content = spec(extract=TWO | {"executor": "ray"}, model=model) | {"name": "resumed"}
+    extract = TWO | {"batch_size": 10, "executor": "ray"}  # a batch is a shard: each actor finishes two, and waits
+    model = {"function": "numpy_model:held", "arguments": {"folder": str(folder), "free": 2}}
+    content = spec(extract=extract, model=model) | {"name": "resumed"}
     run, _ = verbs.start(parse_spec(content, "spec"))
     path = tmp_path / "spec.yaml"
     path.write_text(json.dumps(content))
     command = [sys.executable, "-m", "opacc_ray", "run", str(path), "--no-trial"]
     driver = subprocess.Popen(command, cwd=TESTS, stderr=(tmp_path / "log").open("w"))
     try:
-        deadline = time.monotonic() + 120
-        while len(run.finished_shards()) < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: len(run.finished_shards()) >= 2 or driver.poll() is not None)
     finally:
         driver.send_signal(signal.SIGKILL)
         driver.wait()
     before = len(run.finished_shards())
-    # an actor has three shards of two batches at a time, so 6 batches finish two or three of them
-    assert 3 <= before <= 6, (tmp_path / "log").read_text()
+    assert 2 <= before <= 4, (tmp_path / "log").read_text()
     (folder / "on").touch()
     caplog.set_level(logging.INFO, "opacc_ray")
     run_spec(content)
@@ -81,5 +79,5 @@ def test_killed_driver_resumes_with_the_missing_shards_only(
     assert told, caplog.text
     assert before <= int(told[1]) < 12  # an actor may finish the shard it had in hand after its driver's death
     with extracting_here():
-        undisturbed = run_spec(with_function(spec, "random"))
+        undisturbed = run_spec(spec(extract=extract, model={"function": "numpy_model:random"}))
     assert features_of(run) == features_of(undisturbed)

@@ -14,6 +14,7 @@ import yaml
 from extracting_here import extracting_here
 from golden_run import copy_golden_run
 from small_pictures import picture
+from waiting import LONG
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.goals import read_goal
@@ -202,7 +203,7 @@ def test_what_a_model_prints_stays_out_of_the_result(tmp_path: Path) -> None:
     }
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
     command = [sys.executable, "-m", "opacc_ray", "check", "spec.yaml", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG)
     assert json.loads(done.stdout)["format"] == "opacc-check/1"
     for words in ("native code", "the library of C", "the first stdout", "another process", "a line"):
         assert words in done.stderr

@@ -1,17 +1,20 @@
 """Extraction on actors of a real Ray: distribution of shards, hangs, lack of memory, SIGTERM."""
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from extracting_here import extracting_here
+from ray.exceptions import GetTimeoutError
+from waiting import LONG, until
 
 from opacc_ray.audit import verbs
 from opacc_ray.cluster import actor_pool
@@ -29,9 +32,29 @@ def extracted(content: dict[str, Any]) -> Run:
 
 
 @pytest.fixture
-def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a part of a shard, which is looked at for what hangs, as little time as a shard."""
-    monkeypatch.setattr(actor_pool, "LEAST_SECONDS", 6.0)
+def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the time of a worker be over when it hangs, which a file says, and not before, however slow it is."""
+    seen, replace, answer = set[str](), actor_pool._ActorPool._replace_hung, actor_pool.unless_lost
+
+    def hangs() -> bool:
+        new = {*os.listdir(tmp_path)} - seen
+        seen.update(new)
+        return bool(new)
+
+    def replace_hung(pool: Any) -> None:
+        if hangs():
+            for actor in pool._actors:
+                actor.last_sign = -math.inf
+        replace(pool)
+
+    def answer_of(call: Callable[..., Any], *given: Any, **options: Any) -> Any:
+        while call is ray.get and not ray.wait([*given], timeout=0.1)[0]:
+            if hangs():
+                raise GetTimeoutError
+        return answer(call, *given, **options)
+
+    monkeypatch.setattr(actor_pool._ActorPool, "_replace_hung", replace_hung)
+    monkeypatch.setattr(actor_pool, "unless_lost", answer_of)
 
 
 @pytest.fixture
@@ -47,12 +70,12 @@ def with_model(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[
     return make
 
 
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.usefixtures("ray_cluster", "hanging")
 def test_shard_that_hangs_is_given_to_another_actor(
     with_model: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = extracted(with_model("spoiled", {"how": "hang", "times": 1}, shard_timeout=6, actors=1))
-    assert "an actor finished nothing for 6 s; it is replaced" in caplog.text
+    run = extracted(with_model("spoiled", {"how": "hang", "times": 1}, shard_timeout=900, actors=1))
+    assert "an actor finished nothing for 900 s; it is replaced" in caplog.text
     assert len(list(tmp_path.iterdir())) == 1
     index = run.read_index()
     assert index is not None
@@ -76,7 +99,7 @@ def test_an_idle_actor_is_given_a_copy_of_the_slowest_shard(
 def test_an_actor_whose_machine_is_taken_back_ends_cleanly(
     with_model: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    content = with_model("noted", {"seconds": 0.3}, actors=1)
+    content = with_model("noted", {"seconds": 0.1}, actors=1)
     run, stages = verbs.start(parse_spec(content, "spec"))
 
     def take_back(done: int, _: int) -> None:
@@ -92,10 +115,10 @@ def test_an_actor_whose_machine_is_taken_back_ends_cleanly(
     assert index.num_examples == 120
 
 
-@pytest.mark.usefixtures("ray_cluster", "briefly")
+@pytest.mark.usefixtures("ray_cluster", "hanging")
 def test_shard_that_always_hangs_is_named(with_model: Callable[..., dict[str, Any]]) -> None:
-    content = with_model("spoiled", {"how": "hang", "times": 9}, shard_timeout=6, actors=1, shard_size=2)
-    message = r"part-000027 \(054\.png \.\. 055\.png\) failed 3 times, last with: nothing was finished for 6 s: an "
+    content = with_model("spoiled", {"how": "hang", "times": 9}, shard_timeout=900, actors=1, shard_size=2)
+    message = r"part-000027 \(054\.png \.\. 055\.png\) failed 3 times, last with: nothing was finished for 900 s: an "
     message += r"example hangs.* so repair or remove 055\.png, at which alone it fails"
     with pytest.raises(ClusterError, match=message):
         extracted(content)
@@ -128,8 +151,8 @@ def test_an_example_that_always_takes_too_much_memory_is_named(with_model: Calla
 def test_sigterm_ends_a_run_as_an_interruption_does(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     folder = tmp_path / "batches"
     folder.mkdir()
-    content = spec(model={"function": "numpy_model:held", "arguments": {"folder": str(folder), "free": 4}})
-    content["extract"]["executor"] = "ray"
+    content = spec(model={"function": "numpy_model:held", "arguments": {"folder": str(folder), "free": 1}})
+    content["extract"] |= {"batch_size": 10, "executor": "ray"}  # a batch is a shard
     run, _ = verbs.start(parse_spec(content, "spec"))
     path, log = tmp_path / "spec.yaml", tmp_path / "log"
     path.write_text(json.dumps(content))
@@ -137,13 +160,9 @@ def test_sigterm_ends_a_run_as_an_interruption_does(spec: Callable[..., dict[str
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     driver = subprocess.Popen(command, cwd=TESTS, stderr=log.open("w"), env=environment)
     try:
-        deadline = time.monotonic() + 120
-        while not run.finished_shards():
-            assert driver.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
+        assert until(lambda: run.finished_shards() or driver.poll() is not None), log.read_text()
         driver.send_signal(signal.SIGTERM)
-        assert driver.wait(60) == 143, log.read_text()
+        assert driver.wait(LONG) == 143, log.read_text()
     finally:
         driver.kill()
     assert log.read_text().splitlines()[-1] == (

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from listening import family
 from small_pictures import picture
+from waiting import LONG, until
 
 pytestmark = pytest.mark.slow
 
@@ -79,16 +79,6 @@ def holders(token: str) -> list[int]:
     return found
 
 
-def until(has_come: Callable[[], bool], seconds: float = 240) -> bool:
-    """Wait until something has come, and return whether it has."""
-    deadline = time.monotonic() + seconds
-    while not has_come():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
-
-
 def all_end(token: str) -> bool:
     """Whether all processes with a token end."""
     return until(lambda: not holders(token))
@@ -96,7 +86,7 @@ def all_end(token: str) -> bool:
 
 def test_ray_begun_ahead_is_the_one_that_is_used(tmp_path: Path) -> None:
     process = started(USED, tmp_path / "log")
-    token, first, second = process.communicate(timeout=180)[0].splitlines()
+    token, first, second = process.communicate(timeout=LONG)[0].splitlines()
     assert (first, second) == ("True 42", "42"), (tmp_path / "log").read_text()  # the second has a Ray of its own
     assert all_end(token)
 
@@ -106,7 +96,7 @@ def test_ray_that_is_never_used_ends_by_itself(script: str, tmp_path: Path) -> N
     with started(script, tmp_path / "log") as process:
         assert process.stdout is not None
         token = process.stdout.readline().strip()
-        assert until(lambda: bool(holders(token)), 120)
+        assert until(lambda: holders(token))
         if script == KILLED:
             process.send_signal(signal.SIGKILL)
     assert all_end(token)
@@ -212,7 +202,7 @@ def test_a_run_goes_on_with_another_ray_whenever_a_process_of_it_is_killed(
                 (tmp_path / sign).unlink()
             assert comes(lambda before=before: log.read_text().count(ANOTHER) > before), log.read_text()
         (tmp_path / "batches" / "on").touch()
-        assert process.wait(400) == 0, log.read_text()
+        assert process.wait(2 * LONG) == 0, log.read_text()
     finally:
         process.kill()
         process.wait()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from waiting import LONG
 
 from opacc_ray.cluster import local, session
 from opacc_ray.cluster.session import check_address
@@ -48,7 +49,7 @@ with session.local.started() as address:
 @pytest.mark.slow
 def test_a_signal_waits_until_ray_has_connected() -> None:
     plain = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    done = subprocess.run([sys.executable, "-c", CONNECT], env=plain, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", CONNECT], env=plain, capture_output=True, text=True, timeout=2 * LONG)
     assert (done.returncode, done.stdout) == (0, "held\ninterrupted, and gone\n" * 4), done.stderr
     assert " received" not in done.stderr  # no trace of Ray's
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import LONG
 
 from opacc_ray.cluster import tasks
 from opacc_ray.cluster.tasks import Needs, place
@@ -203,7 +204,7 @@ def test_ray_reads_the_labels_as_the_room_is_counted() -> None:
         assert needs.room(nodes) == 2
         placed = ray.remote(num_cpus=0)(Placed).options(label_selector=needs.options()["label_selector"])
         actors.append(placed.remote())
-    assert ray.get([actor.seven.remote() for actor in actors], timeout=60) == [7] * 4
+    assert ray.get([actor.seven.remote() for actor in actors], timeout=LONG) == [7] * 4
     for actor in actors:
         ray.kill(actor)
 

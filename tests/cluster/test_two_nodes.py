@@ -17,6 +17,7 @@ import pytest
 from listening import family
 from ray_with_jobs import TESTS, RayWithJobs
 from small_pictures import picture
+from waiting import LONG
 
 import opacc_ray
 from opacc_ray.lake.store_uris import open_store
@@ -50,7 +51,7 @@ def opacc(cluster: RayWithJobs, tmp_path: Path) -> Opacc:
         (tmp_path / "spec.yaml").write_text(json.dumps(content | sections))
         command = [sys.executable, "-m", "opacc_ray", "run", str(tmp_path / "spec.yaml"), "--no-trial", "--json"]
         environment = cluster.environment | {"RAY_ADDRESS": cluster.gcs}
-        return subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True, timeout=2 * LONG)
 
     return opacc
 

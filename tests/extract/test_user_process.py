@@ -126,8 +126,9 @@ def hang(seconds: int) -> None:
 
 
 def test_what_hangs_is_ended() -> None:
-    with pytest.raises(DataError, match=r"finished nothing for 5 s at .*test_user_process.py:\d+ in hang; it hangs"):
-        call(hang, 100, seconds=5)  # the child must have imported this file by then
+    call(hang, 0)  # so that the process has imported this file
+    with pytest.raises(DataError, match=r"finished nothing for 3 s at .*test_user_process.py:\d+ in hang; it hangs"):
+        call(hang, 1000, seconds=3)
 
 
 def raising(error: Exception) -> None:

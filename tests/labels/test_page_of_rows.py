@@ -14,6 +14,7 @@ import shown_pool
 from labelled_pages import SIZES, Person, run_to_label, served_here, wait
 from real_browser import assert_accessible, needs_browser
 from shown_pool import EVIL, TAGS, answers, graded_run, tagged_run, tags_of, text_run
+from waiting import LONG
 
 from opacc_ray.audit.accuracy import estimate
 from opacc_ray.labels.labelled_rounds import read_rounds
@@ -213,6 +214,7 @@ def test_the_inbox_leads_to_each_run_and_shows_the_team(browser: Any, tmp_path: 
         text_run(tmp_path / name, ["text"], output=str(tmp_path / "out"), name=name, labels=labels)
     with served_here(str(tmp_path / "out")) as address:
         context = browser.new_context(viewport={"width": 390, "height": 844}, bypass_csp=True)
+        context.set_default_timeout(1000 * LONG)
         page = context.new_page()
         page.goto(address)
         page.get_by_text("Is the second mail spam?").click()
@@ -249,7 +251,7 @@ def test_one_page_leads_through_all_rounds_of_an_audit(
     monkeypatch.setattr("webbrowser.open", addresses.put)
     with ThreadPoolExecutor(1) as thread:
         audit = thread.submit(Audit(run).label, until=0.09, on_round=goals.append)
-        with page_of(browser, addresses.get(timeout=60)) as page:
+        with page_of(browser, addresses.get(timeout=LONG)) as page:
             ends, seen, number = list[str](), set[str](), wait(page)
             while True:
                 while number is not None:
@@ -266,7 +268,7 @@ def test_one_page_leads_through_all_rounds_of_an_audit(
                 )
                 number = wait(page)
                 assert number is None or page.text_content("#message").endswith(" more to answer.")
-        goal = audit.result(timeout=60)
+        goal = audit.result(timeout=LONG)
     assert addresses.empty()
     assert EVIL in seen  # its HTML is text, and ran nothing
     assert goal is not None

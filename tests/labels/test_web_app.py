@@ -19,6 +19,7 @@ from urllib.request import urlopen
 import pytest
 from labelled_pages import CLASSES, run_to_label, served_here
 from logged import read_labels
+from waiting import LONG
 
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
@@ -43,7 +44,7 @@ class Site(NamedTuple):
     def send(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, bytes, Any]:
         """Status, content and headers of an answer; the path goes out as it is written."""
         place = urlsplit(self.address)
-        connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=20)
+        connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=LONG)
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         connection.request(method, path, data, {"content-type": kind} if data is not None else {})
         answer = connection.getresponse()
@@ -109,7 +110,7 @@ def test_a_browser_that_closes_within_a_request_is_no_error_of_the_server(tmp_pa
     with served_here(run_to_label(str(tmp_path), 1, CLASSES)) as address:  # it expects no error in the server's log
         place = urlsplit(address)
         for name in ("release", "answer"):
-            with socket.create_connection((place.hostname, place.port), timeout=20) as browser:
+            with socket.create_connection((place.hostname, place.port), timeout=LONG) as browser:
                 browser.sendall(f"POST {place.path}{name} HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{{".encode())
         with urlopen(f"{address}setup") as answer:  # after the requests before it
             assert answer.status == 200
@@ -175,6 +176,12 @@ def test_a_form_of_another_site_is_refused(site: Site) -> None:
         assert site.send("POST", f"/{site.token}/answer", body, kind)[0] == 400
 
 
+def address_of(process: subprocess.Popen[str]) -> str:
+    """The address that a command announces, whatever it logs before."""
+    assert process.stderr is not None
+    return next(found[0] for line in process.stderr if (found := re.search(r"http://\S+", line)))
+
+
 def test_errors_are_logged_and_the_page_gets_no_id_or_path(tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 2, CLASSES)
     damaged, lost = ids = run.read_selection(1).ids
@@ -182,8 +189,7 @@ def test_errors_are_logged_and_the_page_gets_no_id_or_path(tmp_path: Path) -> No
     (tmp_path / "pool" / lost).unlink()
     command = [sys.executable, "-m", "opacc_ray", "label", run.uri, "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    site = Site(run, process.stderr.readline().split()[-1])
+    site = Site(run, address_of(process))
     told = [site.get(f"image/{name}")[1].decode() for name in ("0", "0", "0/whole", "1", "1", "1/whole")]
     refused = site.post("answer", annotator="eve", number=0, label="cow")[1]["error"]
     shutil.move(f"{run.uri}/rounds", f"{run.uri}/lost")
@@ -191,7 +197,7 @@ def test_errors_are_logged_and_the_page_gets_no_id_or_path(tmp_path: Path) -> No
     answers = [site.post("answer", annotator="eve", number=number, label="cat")[1] for number in (0, 1)]
     told += [refused, answers[1]["error"]]  # after the last answer the run is read again
     process.send_signal(signal.SIGINT)
-    logged = process.communicate(timeout=60)[1]
+    logged = process.communicate(timeout=LONG)[1]
     assert refused.startswith("'cow', which is none of the 3 classes")
     assert not [text for text in told for name in (*ids, str(tmp_path)) if name in text]
     assert [logged.count(id) for id in ids] == [1, 1]
@@ -233,12 +239,11 @@ def test_sigterm_ends_it_with_its_own_code(tmp_path: Path, serving: bool) -> Non
     run = run_to_label(str(tmp_path), 2, CLASSES)
     command = [sys.executable, "-m", "opacc_ray", "label", run.uri, "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    said = process.stderr.readline()
+    address = address_of(process)
     if serving:
-        urlopen(re.findall(r"http://\S+", said)[0], timeout=30).close()
+        urlopen(address, timeout=LONG).close()
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=LONG)
     assert process.returncode == 143
 
 
@@ -246,11 +251,11 @@ def test_a_page_until_all_is_labelled_ends_by_itself(tmp_path: Path) -> None:
     run, addresses = run_to_label(str(tmp_path), 3, CLASSES), queue.Queue[str]()
     with ThreadPoolExecutor(1) as thread:
         session = thread.submit(serve, run, "127.0.0.1", 0, addresses.put, go_on=lambda: False)
-        site = Site(run, addresses.get(timeout=60))
+        site = Site(run, addresses.get(timeout=LONG))
         for number in range(3):
             assert not session.done()
             assert site.post("answer", annotator="ann", number=number, label=CLASSES[0])[0] == 200
-        done = session.result(timeout=60)
+        done = session.result(timeout=LONG)
     assert (done.saved, done.done, done.total) == (3, 3, 3)
     assert read_rounds(run)[0].missing == ()
 
@@ -263,4 +268,4 @@ def test_an_error_between_rounds_ends_the_page_with_it(tmp_path: Path) -> None:
         raise DataError("the pool is gone")
 
     with ThreadPoolExecutor(1) as thread, pytest.raises(DataError, match="the pool is gone"):
-        thread.submit(serve, run, "127.0.0.1", 0, lambda address: None, go_on=fails).result(timeout=60)
+        thread.submit(serve, run, "127.0.0.1", 0, lambda address: None, go_on=fails).result(timeout=LONG)

@@ -169,6 +169,29 @@ def test_folders_listed_in_parallel_are_the_listing(
     assert times != door.rules[0]["times"] <= 0  # the rule was applied
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["a"],
+        [f"{number:02d}" for number in range(23)],
+        [f"{folder}/{number}" for folder in "abc" for number in range(9)],
+        [f"a/{folder}/{number}" for folder in "xyz" for number in range(12)] + ["b", "c/1"],
+        [f"{folder}/{number}" for folder in "abcdefgh" for number in range(2)],  # too many folders in the first page
+        [f"a/{number}" for number in range(6)] + [f"b{number}" for number in range(6)],  # or in all
+    ],
+)
+def test_a_listing_makes_the_requests_that_are_forecast(
+    short_pages: tuple[FailingDoor, str], keys: list[str]
+) -> None:
+    door, bucket = short_pages
+    for key in keys:
+        s3_store.client_for().put_object(Bucket=bucket, Key=f"pool/{key}", Body=b"")
+    asked, fault = list[str](), door.fault
+    door.fault = lambda request: asked.append(request.path) or fault(request)  # type: ignore[func-returns-value, method-assign]
+    assert len(open_store(f"s3://{bucket}/pool").list()) == len(keys)
+    assert s3_store.num_pages(sorted(keys), size=5) == len(asked)
+
+
 def test_an_object_is_found_without_the_right_to_list(scripted: ScriptedS3) -> None:
     refused = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
     scripted.answers = [(403, refused, len(refused)), (200, b"whole", 0)]

@@ -68,7 +68,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", EDITS)
 def test_edited_run_is_refused_in_a_sentence(kind: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     EDITS[kind](home)
-    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     codes = {}
     for arguments in (["verify"], ["status"], ["estimate"], ["next", "--budget", "10"]):
         capsys.readouterr()
@@ -81,4 +81,4 @@ def test_edited_run_is_refused_in_a_sentence(kind: str, home: Path, capsys: pyte
     assert codes["verify"] == 5
     assert codes["next"] == (0 if kind == "deep estimate" else 5)  # which it does not read
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20

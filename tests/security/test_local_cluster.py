@@ -13,6 +13,7 @@ from typing import NamedTuple
 import grpc
 import pytest
 from listening import Listener, family, grpc_codes, http_status, listeners
+from waiting import LONG
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +106,7 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 def end(process: subprocess.Popen[str]) -> None:
     try:
-        process.communicate(timeout=60)
+        process.communicate(timeout=LONG)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -166,7 +167,7 @@ def test_client_without_the_token_is_refused(ours: Cluster, token: str | None, h
     credentials = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_MODE": "disabled"}
     command = [sys.executable, "-c", JOIN, ours.address]
     done = subprocess.run(
-        command, env=plain | credentials | {"HOME": str(home)}, capture_output=True, text=True, timeout=120
+        command, env=plain | credentials | {"HOME": str(home)}, capture_output=True, text=True, timeout=LONG
     )
     assert "joined" not in done.stdout
     assert "AuthenticationError" in done.stderr or "token" in done.stderr.lower()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from small_pictures import picture
+from waiting import LONG
 
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
@@ -43,7 +44,7 @@ def opacc(arguments: list[str], folder: Path, *, as_module: bool = False) -> sub
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTHON"))}
     environment["PYTHONPATH"] = os.pathsep.join(str(path) for path in (Path(__file__).parents[2], TESTS))
     environment["TOUCH"] = str(folder.parent / "seen")
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LONG)
 
 
 TESTS = Path(__file__).parents[1]

@@ -71,9 +71,9 @@ def test_only_what_stands_before_the_host_is_hidden(text: str, expected: str) ->
 
 @pytest.mark.parametrize("text", ["a:", "a/b:", "://", "x://a:"])
 def test_a_long_text_that_looks_like_addresses_takes_no_time(text: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     assert redacted(text * 2000) == text * 2000
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_values_of_variables_are_shown_as_their_names_and_short_ones_as_they_are() -> None:

@@ -42,7 +42,7 @@ METRICS = {
     "opacc_interval_low": "lower end of the interval of that estimate",
     "opacc_interval_high": "upper end of that interval",
     "opacc_interval_width": "width of that interval",
-    "opacc_audit_failed": "1 if the last attempt of the fleet failed or was killed, else 0",
+    "opacc_audit_failed": "1 if the last attempt of the fleet failed, was killed or is unreadable, else 0",
     "opacc_audit_seen_timestamp_seconds": "time of the last sign of life of that attempt",
     "opacc_alert": "1 for each alert and failure that is not over, by its state: firing or acknowledged",
     "opacc_read_timestamp_seconds": "time at which storage was read for these metrics",
@@ -148,17 +148,25 @@ def _of_fleets(store: Store) -> Iterator[MetricSample]:
     for key in keys:
         _, fleet, *rest = key.split("/")
         if len(rest) == 2 and rest[0] == "outcomes":
-            outcome = AuditOutcome.from_bytes(store.read(key), store.uri_of(key))
-            values = {
-                "opacc_audit_failed": outcome.failure is not None or outcome.is_silent,
-                "opacc_audit_seen_timestamp_seconds": _seconds(outcome.attempt.seen),
-            }
-            yield from _samples({"fleet": fleet, "audit": outcome.audit}, values)
+            labels = {"fleet": fleet, "audit": rest[1].removesuffix(".json")}
+            yield from _samples(labels, _of_outcome(store.read(key), store.uri_of(key)))
     for problem in open_alerts(store.uri).alerts if keys else []:
         kind, _, of = problem.alert.removeprefix(f"{problem.audit} ").partition(" ")
         labels = {"fleet": problem.fleet, "audit": problem.audit, "kind": kind} | ({"of": of} if of else {})
         labels["state"] = "acknowledged" if problem.acknowledged else "firing"
         yield from _samples(labels, {"opacc_alert": 1.0})
+
+
+def _of_outcome(data: bytes, uri: str) -> dict[str, float]:
+    try:
+        outcome = AuditOutcome.from_bytes(data, uri)
+    except DataError as error:
+        log.warning("%s", error)
+        return {"opacc_audit_failed": 1.0}
+    return {
+        "opacc_audit_failed": outcome.failure is not None or outcome.is_silent,
+        "opacc_audit_seen_timestamp_seconds": _seconds(outcome.attempt.seen),
+    }
 
 
 class _Latest:

@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from extracting_here import extracting_here
 from restored import Restored
 from small_fleet import label, write_fleet
+from waiting import until
 
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
@@ -250,10 +250,8 @@ def test_an_outcome_is_kept_up_to_date_and_a_process_that_was_killed_is_a_failur
     running: list[str] = []
 
     def slow(*_: object, **__: object) -> None:
-        until = time.monotonic() + 30
-        while (now := json.loads(place.read_text())["attempt"])["seen"] == now["began"] and time.monotonic() < until:
-            time.sleep(0.01)
-        assert now["state"] == "running"
+        assert until(lambda: (now := json.loads(place.read_text())["attempt"])["seen"] != now["began"])
+        assert json.loads(place.read_text())["attempt"]["state"] == "running"
         running.append(place.read_text())
         raise KeyboardInterrupt
 

@@ -4,12 +4,15 @@ import re
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from extracting_here import extracting_here
 from restored import Restored
 from small_fleet import label, write_fleet
+from waiting import LONG, until
 
 from opacc_ray.audit import accuracy
 from opacc_ray.cli.main import main
@@ -73,8 +76,23 @@ def test_the_newest_run_stands_for_an_audit_and_a_damaged_one_is_a_failure(outpu
     assert 'opacc_estimate{audit="weekly-random-shop"}' not in found
 
 
+def test_an_outcome_that_is_damaged_is_a_failure_and_named(output: Path, told: Callable[..., Any]) -> None:
+    place = output / "fleets" / "weekly" / "outcomes" / "weekly-random-shop.json"
+    place.write_bytes(place.read_bytes()[:-9])
+    code, out, err = told("metrics", str(output))
+    assert (code, f"{place} is not JSON" in err, err.count("\n")) == (0, True, 1)
+    found = values(out)
+    failed = {name: value for name, value in found.items() if name.startswith("opacc_audit_failed")}
+    name = 'opacc_audit_failed{{audit="weekly-{}",fleet="weekly"}}'
+    assert failed == {
+        name.format(audit): float(audit in ("random-shop", "trained-field"))
+        for audit in ("trained-shop", "trained-field", "random-shop", "random-field")
+    }
+    assert found['opacc_estimate{audit="weekly-random-shop"}'] > 0
+
+
 def test_the_exporter_reads_storage_again_and_shows_how_old_its_values_are(
-    output: Path, monkeypatch: pytest.MonkeyPatch
+    output: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(exposition, "READ_EVERY", 0.05)
     announced, over, at = threading.Event(), threading.Event(), list[str]()
@@ -86,11 +104,11 @@ def test_the_exporter_reads_storage_again_and_shows_how_old_its_values_are(
     arguments = (str(output), "127.0.0.1", 0, announce, over)
     thread = threading.Thread(target=exposition.serve, args=arguments, daemon=True)
     thread.start()
-    assert announced.wait(20)
+    assert announced.wait(LONG)
 
     def scraped(path: str = "") -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"{at[0]}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"{at[0]}{path}", timeout=LONG) as answer:
                 assert answer.headers["Content-Type"].startswith("text/plain; version=")
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
@@ -99,26 +117,17 @@ def test_the_exporter_reads_storage_again_and_shows_how_old_its_values_are(
     code, text = scraped()
     assert (code, "opacc_estimate{" in text) == (200, True)
     read = values(text)["opacc_read_timestamp_seconds"]
-    wait_until(lambda: values(scraped()[1])["opacc_read_timestamp_seconds"] > read)
+    assert until(lambda: values(scraped()[1])["opacc_read_timestamp_seconds"] > read)
     output.rename(output.with_name("gone"))
-    threading.Event().wait(0.3)
+    assert until(lambda: caplog.text.count("holds no runs") > 0)
     old = scraped()[1]
-    threading.Event().wait(0.3)
+    assert until(lambda: caplog.text.count("holds no runs") > 2)
     assert scraped()[1] == old  # with the time at which it was read
     output.with_name("gone").rename(output)
-    wait_until(lambda: scraped()[1] != old)
+    assert until(lambda: scraped()[1] != old)
     over.set()
-    thread.join(20)
+    thread.join(LONG)
     assert not thread.is_alive()
-
-
-def wait_until(holds: object) -> None:
-    pause = threading.Event()
-    for _ in range(200):
-        if holds():
-            return
-        pause.wait(0.05)
-    raise AssertionError("it does not become so")
 
 
 def test_labels_are_escaped_and_an_output_without_runs_is_an_error(

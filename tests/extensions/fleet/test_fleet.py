@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from extracting_here import extracting_here
 from local_s3 import LocalS3
 from packed import verified_pack
 from small_fleet import label, write_fleet
+from waiting import until
 
 from opacc_ray.cli.main import main
 from opacc_ray.cluster import actor_pool
@@ -126,9 +126,7 @@ def test_sigterm_ends_all_audits_and_the_next_run_goes_on(tmp_path: Path, capsys
 
 def send_sigterm_after(folder: Path, number: int) -> None:
     """Send it to this process once so many shards are finished."""
-    until = time.monotonic() + 120
-    while len(shards(folder)) < number and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: len(shards(folder)) >= number)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from scanning import to_input
 
 def wait_for(path):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 900
     while path and not os.path.exists(path) and time.monotonic() < end:
         time.sleep(0.1)
 
@@ -96,7 +96,7 @@ def opacc(cluster: RayWithJobs, folder: Path) -> Opacc:
     aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
 
     def call(
-        *arguments: str, until: Mapping[str, Path] = NEVER, seconds: float = 240, **variables: str
+        *arguments: str, until: Mapping[str, Path] = NEVER, seconds: float = 900, **variables: str
     ) -> CompletedProcess[str]:
         own = [sys.executable, "-m", "opacc_ray", *arguments]
         return run(own, cluster.environment | aws | variables, folder, until, seconds)
@@ -109,7 +109,7 @@ def submit(opacc: Opacc, cluster: RayWithJobs) -> Opacc:
     credentials = [f"--env={name}" for name in AWS if name in os.environ]
 
     def call(
-        *arguments: str, until: Mapping[str, Path] = NEVER, seconds: float = 240, **variables: str
+        *arguments: str, until: Mapping[str, Path] = NEVER, seconds: float = 900, **variables: str
     ) -> CompletedProcess[str]:
         own = ["submit", "spec.yaml", "--json", "--address", cluster.address, *credentials, *arguments]
         return opacc(*own, until=until, seconds=seconds, **variables)
@@ -168,8 +168,8 @@ def test_a_job_whose_sender_is_killed_at_any_moment_runs_once(
     spec = json.loads((folder / "spec.yaml").read_text())
     (folder / "spec.yaml").write_text(json.dumps(spec | {"name": "killed"}))
     followed = tmp_path_factory.mktemp("jobs") / "followed"  # the job waits until the last command makes this file
-    for seconds in range(1, 30):
-        killed = submit("--env=UNTIL", seconds=seconds, UNTIL=str(followed))
+    for tries in range(16):
+        killed = submit("--env=UNTIL", seconds=1.5**tries, UNTIL=str(followed))
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         if "found killed" in killed.stderr:  # what another one had sent before it was killed
             break
