@@ -11,7 +11,7 @@ MOST = {"run": 64, "estimate": 53}
 
 @pytest.mark.slow
 def test_a_command_goes_through_few_files(tmp_path: Path) -> None:
-    steps = walk("csv", tmp_path, sized=True)
+    steps = walk("csv", tmp_path, MOST.__contains__)
     assert unlike_golden("csv", steps) == []
     sizes = [(step.command, step.size) for step in steps if step.command in MOST]
     assert {command for command, size in sizes if size is not None and size.functions > 100} == MOST.keys()

@@ -127,23 +127,27 @@ JOURNEYS: dict[str, Callable[[Path, Command], Iterator[Step]]] = {
 }
 
 
-def walk(name: str, folder: Path, *, sized: bool = False) -> list[Step]:
-    """Walk a journey in an empty folder."""
+def never(command: str) -> bool:
+    return False
+
+
+def walk(name: str, folder: Path, is_sized: Callable[[str], bool] = never) -> list[Step]:
+    """Walk a journey in an empty folder, and count what some of its commands go through, which takes long."""
     from extracting_here import extracting_here  # not above: the journey of a table works without Ray and torch
 
     with chdir(folder), extracting_here():
-        return list(JOURNEYS[name](folder, partial(run_command, sized=sized)))
+        return list(JOURNEYS[name](folder, partial(run_command, is_sized=is_sized)))
 
 
 # -- one command -------------------------------------------------------------------------------------------------
 
 
-def run_command(*arguments: str, sized: bool) -> Step:
+def run_command(*arguments: str, is_sized: Callable[[str], bool] = never) -> Step:
     """Run one command; raises AssertionError if it fails."""
     from opacc_ray.cli.main import main
 
     printed = io.StringIO()
-    with redirect_stdout(printed), counted(sized) as sizes:
+    with redirect_stdout(printed), counted(is_sized(arguments[0])) as sizes:
         status = main([*arguments, "--json"])
     assert status in STATUS, f"opacc {' '.join(arguments)} ended with {status}: {printed.getvalue()[:500]}"
     name = " ".join(part for part in arguments[:2] if re.fullmatch(r"[a-z]+", part))
@@ -260,7 +264,7 @@ def main() -> None:
         print("| journey | command | files | functions | depth |\n|---|---|---:|---:|---:|")
     for name in JOURNEYS:
         with tempfile.TemporaryDirectory(prefix="journey-") as folder:
-            steps = walk(name, Path(folder), sized=sized)
+            steps = walk(name, Path(folder), lambda command: sized)
         if sized:
             print(*(f"| {name} | {own.command} | {' | '.join(map(str, own.size or ()))} |" for own in steps), sep="\n")
         else:

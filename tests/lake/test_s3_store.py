@@ -180,9 +180,7 @@ def test_folders_listed_in_parallel_are_the_listing(
         [f"a/{number}" for number in range(6)] + [f"b{number}" for number in range(6)],  # or in all
     ],
 )
-def test_a_listing_makes_the_requests_that_are_forecast(
-    short_pages: tuple[FailingDoor, str], keys: list[str]
-) -> None:
+def test_a_listing_makes_the_requests_that_are_forecast(short_pages: tuple[FailingDoor, str], keys: list[str]) -> None:
     door, bucket = short_pages
     for key in keys:
         s3_store.client_for().put_object(Bucket=bucket, Key=f"pool/{key}", Body=b"")

@@ -10,7 +10,6 @@ import signal
 import threading
 import urllib.request
 from contextlib import redirect_stderr, redirect_stdout
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +81,7 @@ def write_pools() -> None:
 
 
 def work() -> dict[str, object]:
-    worked = [step.command for step in csv_journey(HOME, partial(run_command, sized=False))]
+    worked = [step.command for step in csv_journey(HOME, run_command)]
     audited = str(next(Path("audits").glob("*/spec.json")).parent)
     write_pools()
     page = status_of_page(run_of("rows.parquet", "--show", "shelf"))
