@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from waiting import LONG
 
 from opacc_ray.audit import verbs
 from opacc_ray.cluster import session
@@ -40,7 +41,7 @@ def test_threads_that_lose_the_cluster_they_share_get_one_other(monkeypatch: pyt
     def work(shared: session.Shared) -> None:
         with shared.used():
             with contextlib.suppress(LostRayError), session.connected():
-                both.wait(10)
+                both.wait(LONG)
                 raise LostRayError("the local Ray has ended")
             with session.connected():
                 used.append(started[-1])

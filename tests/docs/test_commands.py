@@ -14,6 +14,7 @@ import pytest
 from extracting_here import extracting_here
 from labelled_pages import CLASSES, run_to_label
 from packed import verified_pack
+from waiting import LONG
 
 from opacc_ray.runs.run import Run
 
@@ -74,7 +75,7 @@ class Reader:
             cwd=self._folder,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=6 * LONG,
             env=self.environment,
         )
         assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

@@ -12,6 +12,7 @@ import pytest
 from one_shard import extract, spec_of
 from PIL import Image
 from small_pictures import picture
+from waiting import LONG
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import extraction, inference
@@ -78,7 +79,7 @@ def test_a_shard_is_written_while_another_computes(tmp_path: Path, monkeypatch: 
 
     def run(model: Model, batch: np.ndarray) -> Activations:
         if next(calls):  # the second shard's only batch
-            assert written.wait(20)
+            assert written.wait(LONG)
         return model(batch)
 
     def encode(*given: Any) -> bytes:

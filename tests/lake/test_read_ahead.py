@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from waiting import LONG
 
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.loops import NextAhead
@@ -36,9 +37,9 @@ def test_the_first_item_is_taken_before_anyone_asks_and_then_one_ahead() -> None
             yield number
 
     with NextAhead(items()) as found:
-        assert asked.get(timeout=10) == 1
+        assert asked.get(timeout=LONG) == 1
         assert found.take() == 1
-        assert asked.get(timeout=10) == 2
+        assert asked.get(timeout=LONG) == 2
         assert asked.empty()
         assert [found.take() for _ in range(5)] == [2, 3, 4, None, None]
 
@@ -58,7 +59,7 @@ def test_who_takes_items_learns_whether_one_is_there() -> None:
     ready = threading.Event()
 
     def items() -> Iterator[int]:
-        ready.wait(10)
+        ready.wait(LONG)
         yield 1
 
     with NextAhead(items()) as found:

@@ -38,7 +38,7 @@ def status_of_page(run: Run) -> list[int]:
 
     def fetch(url: str) -> None:
         try:
-            with urllib.request.urlopen(url, timeout=20) as answer:
+            with urllib.request.urlopen(url, timeout=300) as answer:
                 found.append(answer.status)
         finally:
             os.kill(os.getpid(), signal.SIGINT)

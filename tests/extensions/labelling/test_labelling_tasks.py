@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from audited_run import CLASSES, KEYS, TRUTH, write_features
 from PIL import Image
+from waiting import LONG
 
 from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
@@ -103,13 +104,13 @@ def test_links_open_without_credentials_and_end(bucket: str, tmp_path: Path) -> 
     written = write_tasks(run, "label-studio", str(tmp_path / "out"))
     assert written.images == "links"
     for data in tasks_of(written.folder)[:3]:
-        with urllib.request.urlopen(data["image"], timeout=20) as answer:
+        with urllib.request.urlopen(data["image"], timeout=LONG) as answer:
             assert KEYS[shows(answer.read())] == data["opacc_id"]
     first = tasks_of(written.folder)[0]["image"]
     for wrong in (first.replace(KEYS[0], "x"), first[:-4] + "0000", first.partition("?")[0]):
         if wrong != first:
             with pytest.raises(urllib.error.HTTPError):
-                urllib.request.urlopen(wrong, timeout=20)
+                urllib.request.urlopen(wrong, timeout=LONG)
     short = write_tasks(run, "csv", str(tmp_path / "csv"), images="links", lifetime=timedelta(seconds=90))
     assert short.links_end is not None
     assert short.links_end < (written.links_end or "")
