@@ -20,6 +20,10 @@ METHODS = (
 """One of each service of Ray's."""
 
 
+RAYLET = "raylet/raylet"
+"""In the command of a node's main process."""
+
+
 class Listener(NamedTuple):
     host: str  # an address by which it is reached
     port: int
@@ -33,6 +37,19 @@ def family(pid: int) -> list[int]:
     return [pid, *(member for child in children for member in family(child))]
 
 
+def command_of(pid: int) -> str:
+    """The command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+    except OSError:
+        return ""
+
+
+def running(name: str, pid: int) -> list[int]:
+    """The processes below one whose commands hold a name."""
+    return [own for own in family(pid) if name in command_of(own)]
+
+
 def listeners(pids: list[int]) -> list[Listener]:
     """Where some processes listen over TCP."""
     owners = {inode: pid for pid in pids for inode in _sockets(pid)}
@@ -43,7 +60,7 @@ def listeners(pids: list[int]) -> list[Listener]:
             if words[3] == "0A" and words[9] in owners:
                 address, _, port = words[1].rpartition(":")
                 interface = _readable(address)
-                process = Path(f"/proc/{owners[words[9]]}/cmdline").read_text().replace("\0", " ").strip()[:80]
+                process = command_of(owners[words[9]])[:80]
                 host = "127.0.0.1" if interface in ("0.0.0.0", "::", "::1") else interface
                 found.append(Listener(host, int(port, 16), interface, process))
     return found

@@ -84,9 +84,13 @@ def test_shard_that_hangs_is_given_to_another_actor(
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_an_idle_actor_is_given_a_copy_of_the_slowest_shard(
-    spec: Callable[..., dict[str, Any]], with_model: Callable[..., dict[str, Any]], caplog: pytest.LogCaptureFixture
+    spec: Callable[..., dict[str, Any]],
+    with_model: Callable[..., dict[str, Any]],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level("INFO", logger="opacc_ray")
+    monkeypatch.setattr(actor_pool, "SLOW_SECONDS", 0.5)
     slow = extracted(with_model("spoiled", {"how": "hang", "times": 1}))  # 1000 s, with shard_timeout 1800
     assert "shard part-000005 is slow; another actor extracts a copy" in caplog.text
     assert "replaced" not in caplog.text

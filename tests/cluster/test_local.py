@@ -1,6 +1,5 @@
 """A local Ray that starts ahead of its use is used, ends with its user, and leaves nothing behind."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from listening import family
+from listening import RAYLET, running
 from small_pictures import picture
 from waiting import LONG, until
 
@@ -128,16 +127,7 @@ def test_files_of_ray_are_closed_to_other_users_and_gone_at_the_end(
     shutil.rmtree(place)
 
 
-def running(name: str, pid: int) -> list[int]:
-    """The processes below one whose commands hold a name."""
-    found = []
-    for own in family(pid):
-        with contextlib.suppress(OSError):  # it has ended
-            found += [own] if name in Path(f"/proc/{own}/cmdline").read_text() else []
-    return found
-
-
-GCS, RAYLET, AGENT = "gcs/gcs_server", "raylet/raylet", "ray::DashboardAgent"
+GCS, AGENT = "gcs/gcs_server", "ray::DashboardAgent"
 PART = "audits/**/part-*.parquet"
 ANOTHER = "was killed or failed; often memory runs out; another one is started"
 

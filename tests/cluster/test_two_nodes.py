@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from listening import family
+from listening import RAYLET, running
 from ray_with_jobs import TESTS, RayWithJobs
 from small_pictures import picture
 from waiting import LONG
@@ -98,7 +98,7 @@ def test_node_that_dies_is_our_sentence_and_not_rays_log(cluster: RayWithJobs, o
     processes = tmp_path / "processes"
     processes.mkdir()
     with cluster.node() as node:
-        [raylet] = [pid for pid in family(node.pid) if Path(f"/proc/{pid}/comm").read_text().strip() == "raylet"]
+        [raylet] = running(RAYLET, node.pid)
 
         def kill() -> None:
             while len(list(processes.iterdir())) < 2:  # an actor of each node is in a batch
