@@ -43,6 +43,7 @@ SETTINGS = {
     UNANSWERED: "30",  # a raylet without it never lets a driver join, which then runs no other thread
     "RAY_prestart_worker_first_driver": "0",  # a process per CPU, for the process that keeps Ray, which has no work
     "RAY_enable_metrics_collection": "0",  # the port of its metrics answers everyone, without the token
+    "AUTOSCALER_METRIC_PORT": "-1",  # as does that of its autoscaler: 44217, unless another Ray has it; there is no -1
     "RAY_worker_niceness": os.environ.get("RAY_worker_niceness", "0"),  # noqa: SIM112 Ray's 15 lets other processes stop a model
 }
 """Environment variables that set options of Ray in its own processes."""

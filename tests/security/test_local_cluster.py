@@ -120,7 +120,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def other(home: Path) -> Iterator[subprocess.Popen[str]]:
     """Another Ray on this machine, of another process, with a token of its own: the newest that Ray would find."""
-    process = started(OTHER, home)
+    process = started(OTHER, home, AUTOSCALER_METRIC_PORT="-1")  # it would have the port that ours must not open
     assert ":" in line_of(process), (home / "log").read_text()
     yield process
     end(process)
