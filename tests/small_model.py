@@ -101,14 +101,14 @@ def memory_used() -> int:
 def greedy_network(folder: str, limit: int) -> Net:
     """The same, but one worker that loads it, and one that runs it, fills the memory above `limit` until it is killed.
 
-    It goes a GB beyond the limit, and gives up after a minute.
+    It goes a GB beyond the limit, and gives up after a quarter of an hour.
     """
     import ray
 
     def take(when: str) -> None:
         if ray.is_initialized() and not Path(folder, when).exists():
             Path(folder, when).touch()
-            held, end = [], time.monotonic() + 60
+            held, end = [], time.monotonic() + 900
             while time.monotonic() < end:
                 if memory_used() < limit + (1 << 30):
                     held.append(np.ones(250 << 20, dtype=np.uint8))

@@ -32,7 +32,7 @@ def outage(door: FaultyProxy, monkeypatch: pytest.MonkeyPatch) -> FaultyProxy:
     """The same with requests that are made once, and outages that are waited for."""
     door.faults = ("reset", "503")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    monkeypatch.setenv(storage.PATIENCE, "60")
+    monkeypatch.setenv(storage.PATIENCE, "600")
     monkeypatch.setattr(storage, "_answered", {})
     monkeypatch.setattr(storage, "PAUSE", 0.05)
     return door

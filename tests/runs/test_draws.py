@@ -17,6 +17,7 @@ import pytest
 from audited_run import label, write_features, write_pool
 from golden_run import drawn_file, replace_drawn
 from tables import parquet
+from waiting import LONG
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import DataError, LabelError, OpaccError
@@ -85,7 +86,7 @@ def test_of_commands_that_draw_a_round_at_once_one_does_and_the_others_are_told(
     write, drawn_by_all = Run.write_round, threading.Barrier(3)
 
     def together(self: Run, *arguments: Any) -> None:
-        drawn_by_all.wait(60)  # a command that begins after another one ended is told otherwise
+        drawn_by_all.wait(LONG)  # a command that begins after another one ended is told otherwise
         write(self, *arguments)
 
     monkeypatch.setattr(Run, "write_round", together)
@@ -129,7 +130,7 @@ def test_the_same_draw_at_once_is_one_draw(run: Run) -> None:
 def test_whoever_reads_while_a_round_is_closed_drawn_and_labelled_finds_no_loss(
     race: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(PATIENCE, "60")
+    monkeypatch.setenv(PATIENCE, "600")
     write_pool(str(tmp_path))
     uri = write_features(str(tmp_path))[0].uri
     ids = verbs.select(Run.open(uri), "srs", 20, {}).ids
@@ -162,7 +163,7 @@ def test_verify_waits_for_the_copy_of_an_estimate(run: Run, monkeypatch: pytest.
     written = copy.read_bytes()
     copy.write_bytes(run.estimates()[0][1].to_bytes())
     assert [fault.file for fault in verify(run.uri).faults] == [str(copy)]
-    monkeypatch.setenv(PATIENCE, "60")
+    monkeypatch.setenv(PATIENCE, "600")
     threading.Timer(1, copy.write_bytes, [written]).start()
     assert verify(run.uri).faults == []
 

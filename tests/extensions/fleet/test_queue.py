@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from extracting_here import extracting_here
 from small_fleet import SIZES, write_fleet
-from waiting import until
+from waiting import LONG, until
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.verbs import Stage
@@ -96,7 +96,7 @@ def test_at_most_so_many_audits_are_worked_on_at_a_time(tmp_path: Path, monkeypa
             at_work, begun = at_work + 1, begun + 1
             most, is_early = max(most, at_work), begun <= 3
         if is_early:
-            first_three.wait(60)
+            first_three.wait(LONG)
         with lock:
             at_work -= 1
         raise DataError("nothing is done here")
@@ -157,7 +157,7 @@ def test_two_extract_together_unless_they_share_features_or_take_the_whole_clust
     def extract(own: list[Stage]) -> None:
         with turns.turn(own):
             try:
-                inside.wait(60 if together else 0.3)
+                inside.wait(LONG if together else 0.3)
                 met.append(True)
             except threading.BrokenBarrierError:
                 met.append(False)
