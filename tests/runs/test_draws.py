@@ -131,6 +131,7 @@ def test_whoever_reads_while_a_round_is_closed_drawn_and_labelled_finds_no_loss(
     race: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PATIENCE, "600")
+    monkeypatch.setattr("opacc_ray.extensions.evidence.verify.COPYING", 600.0)
     write_pool(str(tmp_path))
     uri = write_features(str(tmp_path))[0].uri
     ids = verbs.select(Run.open(uri), "srs", 20, {}).ids
