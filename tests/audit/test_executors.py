@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from picture_audits import features_of, run_spec
 from opacc_ray.audit import verbs
 from opacc_ray.audit.status import status
 from opacc_ray.cluster import local, session
+from opacc_ray.extract import trial
 from opacc_ray.extract.readers import most_ready, num_readers
 from opacc_ray.extract.user_code import EndedError
 from opacc_ray.report import answers
@@ -75,6 +78,8 @@ def test_a_trial_that_predicts_less_starts_none(
     spec: Callable[..., dict[str, Any]], finished: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 4)
+    ticks = count()
+    monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: 1e-6 * next(ticks)))  # as an idle machine does
     run = verbs.first_round(parse_spec(spec(extract=LOCAL), "spec"), trial=True)
     assert features_of(run) == features_of(finished)
     work = status(run).extraction
