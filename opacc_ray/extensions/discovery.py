@@ -263,12 +263,13 @@ def all_candidates(
     stand_in = np.random.default_rng(0).permutation(view.size)[:_STAND_IN]
     least_here = least * len(stand_in) / view.size
     large = [one for one in conditions if one.holds(stand_in).sum() >= least_here]
+    holds = {id(one): one.holds(stand_in) for one in large}
     named = [one for one in large if one.kind is not Kind.TAIL]
     candidates = [Candidate((one,)) for one in large if one.kind is not Kind.SLICE]
     candidates += [Candidate((a, b)) for a, b in combinations(named, 2) if a.attribute != b.attribute]
     kept, members = list[Candidate](), [one.holds(stand_in) for one in slices]
     for candidate in candidates:
-        member = candidate.holds(stand_in)
+        member = np.logical_and.reduce([holds[id(one)] for one in candidate.conditions])
         if least_here <= member.sum() < len(stand_in) and not _repeats(member, members):
             kept.append(candidate)
             members.append(member)
@@ -467,7 +468,8 @@ def _part(candidate: Candidate, evidence: Evidence, sample: Sample, level: float
     """Return what the labels say of a candidate."""
     totals = ClassTotals(evidence, sample)
     rest, part = totals.failures(totals.slices, 2)
-    accuracy, contrast = totals.accuracies(totals.slices, 2, level)[1].estimate, Contrast(part, rest)
+    domain = np.where(totals.slices == 1, 0, -1)
+    accuracy, contrast = totals.accuracies(domain, 1, level)[0].estimate, Contrast(part, rest)
     inside = candidate.holds(sample.rounds.index)
     weight, failures = sample.rounds.weights[inside], float(sample.failure[inside].sum())
     effective = round(float(weight.sum()) ** 2 / max(float(weight @ weight), 1e-300), 6)
