@@ -96,7 +96,7 @@ bench-gpu: $(READY)  ## time extraction on a GPU against a bare loop; skipped wi
 results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=methods [ARGUMENTS='…'], or NAME=all ARGUMENTS=cases
 	$(BIN)/python benchmarks/write_results.py $(NAME) $(ARGUMENTS)
 
-studies: $(READY)  ## how often intervals cover, whatever was drawn: ten minutes on two cores, more where they are weak; make studies ARGUMENTS='--labels 200'
+studies: $(READY)  ## how often intervals cover, whatever was drawn: twenty minutes on two cores; make studies ARGUMENTS='--labels 200'
 	$(BIN)/python benchmarks/coverage_grid.py $(ARGUMENTS)
 
 docs: docs-pages docs-site  ## write the generated pages, then build the site
