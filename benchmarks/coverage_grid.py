@@ -94,6 +94,8 @@ def main() -> None:
     found |= measure(weak, seeds)
     for table in (by_draw, by_level, below_goal):
         print("\n".join(table(found)), end="\n\n")
+    width = np.nanmedian(np.concatenate([widths(rows) for rows in found.values()]))
+    print(f"{sum(rows.shape[1] for rows in found.values()):,} cells, median width {width:.2f}.")
     print(f"{given.repetitions} repetitions of each cell, {given.again} others of {len(weak)} draws and pools.")
 
 
