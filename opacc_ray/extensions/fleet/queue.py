@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import ClassVar, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from opacc_ray.audit import verbs
 from opacc_ray.audit.progress import Progress
@@ -65,6 +65,13 @@ class Attempt(Part):
     state: AttemptState = Field(description="state of the attempt")
     began: str = Field(description="start time: ISO 8601, UTC")
     seen: str = Field(description="end time; for a running attempt, time of its last sign of life")
+
+    @field_validator("began", "seen")
+    @classmethod
+    def _time(cls, value: str) -> str:
+        if datetime.fromisoformat(value).tzinfo is None:
+            raise ValueError("the time has no zone")
+        return value
 
 
 class AuditOutcome(Document):

@@ -76,11 +76,12 @@ def test_the_newest_run_stands_for_an_audit_and_a_damaged_one_is_a_failure(outpu
     assert 'opacc_estimate{audit="weekly-random-shop"}' not in found
 
 
-def test_an_outcome_that_is_damaged_is_a_failure_and_named(output: Path, told: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("old", [r"}\s*$", '(?<="seen": ")[^"]*', r"(?<=\d\d:\d\d)\+00:00"])
+def test_an_outcome_that_is_damaged_is_a_failure_and_named(old: str, output: Path, told: Callable[..., Any]) -> None:
     place = output / "fleets" / "weekly" / "outcomes" / "weekly-random-shop.json"
-    place.write_bytes(place.read_bytes()[:-9])
+    place.write_text(re.sub(old, "", place.read_text()))
     code, out, err = told("metrics", str(output))
-    assert (code, f"{place} is not JSON" in err, err.count("\n")) == (0, True, 1)
+    assert (code, str(place) in err, err.count("\n")) == (0, True, 1)
     found = values(out)
     failed = {name: value for name, value in found.items() if name.startswith("opacc_audit_failed")}
     name = 'opacc_audit_failed{{audit="weekly-{}",fleet="weekly"}}'
