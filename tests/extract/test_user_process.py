@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +130,20 @@ def test_what_hangs_is_ended() -> None:
     call(hang, 0)  # so that the process has imported this file
     with pytest.raises(DataError, match=r"finished nothing for 3 s at .*test_user_process.py:\d+ in hang; it hangs"):
         call(hang, 1000, seconds=3)
+
+
+class TimerThatHolds(threading.Timer):
+    """Its time passes while the command gets no processor."""
+
+    def start(self) -> None:
+        time.sleep(self.interval)
+        self.function(*self.args)
+
+
+def test_what_hangs_is_no_crash_where_the_command_waits_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "Timer", TimerThatHolds)
+    with pytest.raises(DataError, match=r"finished nothing for 0.5 s"):
+        call(hang, 1000, seconds=0.5)
 
 
 def raising(error: Exception) -> None:
