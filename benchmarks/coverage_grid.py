@@ -8,6 +8,8 @@ logit of class 1 is normal, and the score is its probability (*sound*), that of 
 the same for the prediction and in random order for the confidence (*shuffled*), or 1 where it is above .85 (*tied*). In
 *rare* pools one example in 200 is of class 1; in *hidden* ones it is one in 100, and a third of them has the scores of
 sure negatives. There are eight pools of each kind, and trials take them in turn.
+``--pools failing`` has 36 kinds with a slice e that is all wrong, half or all right, and whose confidence is as
+elsewhere, higher or lower; only the accuracy in slices is stated of them.
 
 Every trial states all numbers at four levels. A draw and pool with a cell that covers in less than 93 % is measured
 anew, with ``--again`` other repetitions: those that made it look weak do not count. The first pass takes some six
@@ -50,6 +52,13 @@ SERVED = {"accuracy": "accuracy", "f1": "f1@1", "recall": "recall@1", "slices": 
 DRAWS = (*SERVED, "ces", "deepest")
 SIZES = {"sound": 4000, "overconfident": 4000, "hidden": 10_000, "shuffled": 4000, "tied": 4000, "rare": 10_000}
 """Examples of each kind of pool."""
+FAILING = {
+    f"{size} {kind} {sure}": (size, wrong, shift)
+    for kind, wrong in (("wrong", 1.0), ("half", 0.5), ("right", 0.0))
+    for size in (10, 27, 100, 300)
+    for sure, shift in (("equal", 0.0), ("higher", 1.5), ("lower", -1.5))
+}
+"""Of 3,000 examples: those in the slice, the share of them that is wrong, and by how much their log odds are higher."""
 METRICS = tuple(map(parse_metric, ("accuracy", "precision@1", "recall@1", "f1@1", "auc@1", "brier")))
 PARTS = (("accuracy", "s"), ("accuracy", BY_PREDICTION), ("recall", BY_TRUTH))
 COST = np.array([[0.0, 1.0], [5.0, 0.0]])
@@ -86,7 +95,9 @@ def main() -> None:
     parser.add_argument("--pools", default=",".join(SIZES))
     parser.add_argument("--labels", default=",".join(map(str, BUDGETS)))
     given = parser.parse_args()
-    names = (own.split(",") for own in (given.draws, given.pools, given.labels))
+    names = [own.split(",") for own in (given.draws, given.pools, given.labels)]
+    if given.pools == "failing":
+        names[1] = list(FAILING)
     trials = [Trials(draw, pool, int(budget)) for draw, pool, budget in product(*names)]
     found = measure(trials, range(given.repetitions))
     weak = [own for own in trials if covers(found[own])[:, STATED].min() < GOAL] if given.again else []
@@ -118,10 +129,11 @@ def audit(trials: Trials, seed: int) -> Array:
     method, parameters = ("neyman", {"serve": [served]}) if served else (trials.draw, {})
     labelled = label_rounds(case.view, correct, method, sizes, seed, **parameters)
     sample = join(*labelled, truth=case.truth[np.concatenate([own.index for own in labelled.rounds])])
-    numbers = numbers_of(case.known, sample, METRICS)
+    all_numbers = trials.pool not in FAILING
+    numbers = numbers_of(case.known, sample, METRICS if all_numbers else ())
     for evidence in numbers.evidence.values():  # they are the same at all levels
         evidence.totals = remembered(evidence.totals)  # type: ignore[method-assign]
-    by_level = [dict(stated(numbers, level)) for level in LEVELS]
+    by_level = [dict(stated(numbers, level) if all_numbers else of_slices(numbers, level)) for level in LEVELS]
     rows = [[cells(own[name], true) for own in by_level] for name, true in case.numbers.items()]
     return np.array(rows)
 
@@ -146,16 +158,23 @@ def stated(numbers: Numbers, level: float) -> Iterator[tuple[str, Estimate]]:
     """Every number with its name."""
     for metric in METRICS:
         yield str(metric), numbers.estimate(metric, level)
-    for name, by in PARTS:
+    yield from of_slices(numbers, level, PARTS)
+    yield "cost", scaled(numbers.totals().mean_cost(COST, level), float(COST.max()))
+
+
+def of_slices(
+    numbers: Numbers, level: float, parts: Sequence[tuple[str, str]] = PARTS[:1]
+) -> Iterator[tuple[str, Estimate]]:
+    """Those of parts of the pool: by default the accuracy in each slice."""
+    for name, by in parts:
         for part, found in numbers.by(Metric(name), by, level).items():
             yield f"{by} {part}", found
-    yield "cost", scaled(numbers.totals().mean_cost(COST, level), float(COST.max()))
 
 
 @cache
 def make_case(name: str, nth: int, has_hidden: bool = False) -> Case:
     """The nth pool of a kind; with a hidden layer only for `ces`, which reads it."""
-    rng, size = np.random.default_rng([list(SIZES).index(name), nth]), SIZES[name]
+    rng, size = np.random.default_rng([[*SIZES, *FAILING].index(name), nth]), SIZES.get(name, 3000)
     logit = {"hidden": 7, "rare": 7}.get(name, 3) * rng.standard_normal(size)
     share = {"hidden": 0.01, "rare": 0.005}.get(name, 0.2)
     logit -= np.quantile(logit, 1 - share)
@@ -171,13 +190,21 @@ def make_case(name: str, nth: int, has_hidden: bool = False) -> Case:
     if name == "tied":
         confidence = np.where(confidence > 0.85, 1.0, confidence)
     slices = Slicing(tuple("abcd"), rng.choice(4, size, p=SHARES).astype(np.int32))
+    if name in FAILING:
+        num, wrong, shift = FAILING[name]
+        slices.codes[:num], slices = 4, Slicing(tuple("abcde"), slices.codes)
+        truth[:num] = np.where(np.arange(num) < wrong * num, 1 - predicted[:num], predicted[:num])
+        confidence[:num] = expit(np.log(confidence[:num] / (1 - confidence[:num])) + shift)
     hidden_layer = {"hidden": np.column_stack([logit, rng.normal(size=(size, 7))])} if has_hidden else {}
     pool = opacc.Pool(
-        prediction=predicted, confidence=confidence, slices={"s": np.array(list("abcd"))[slices.codes]}, **hidden_layer
+        prediction=predicted, confidence=confidence, slices={"s": np.array(slices.names)[slices.codes]}, **hidden_layer
     )
     view = view_of(pool)
     known = KnownPool(view, predicted, ("0", "1"), {"s": slices})
-    return Case(view, known, truth, dict(true_numbers(truth, predicted, confidence, slices)))
+    true = dict(true_numbers(truth, predicted, confidence, slices))
+    if name in FAILING:
+        true = {f"s {part}": true[f"s {part}"] for part in slices.names}
+    return Case(view, known, truth, true)
 
 
 def true_numbers(

@@ -13,6 +13,9 @@ MOST_NARROWED, MUCH_NARROWED = 10, 4
 """Factor by which predictions may narrow what is unseen where they predict no event: the largest one, and from which
 on the estimate says so."""
 
+SURPRISE = 0.01
+"""Probability of as many events in a part, if predictions are right, below which its estimate says so."""
+
 AGREEMENT_LIMIT, FIT_LIMIT = 4.0, 0.5
 """Squared distance of the events among labels from their predicted number, in variances, at which the agreement is 0:
 in a part of the pool, and over all labels, which the fit brings near to it."""

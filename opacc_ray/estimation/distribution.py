@@ -25,10 +25,13 @@ to the variance. z₀ is near 0 by the fit, unless what was believed before the 
 
 The lower end is at most that of mid-P at size s over the squared ratio of Student's quantile to the normal one, because
 a single event proves little. Without an event it is 0, and where all labels are events the upper end is 1. Both ends
-are at least as wide as the exact ones of m labels, with their weighted share of events, where only their number speaks:
-where c = 0, where there is no event and fewer than one is predicted among the labels, or no other and fewer than one
-other. Where c = 0 and no label, or every one, is an event, they are the exact ones of the effective number of labels,
-(Σw/π)²/Σ(w/π)², at most m.
+are at least as wide as the exact ones of m labels where only their number speaks: where there is no event and fewer
+than one is predicted among the labels, or no other and fewer than one other. Where c = 0 they are the exact ones of the
+labels alone: of their weighted share of events at their effective number, (Σw/π)²/Σ(w/π)², at most m.
+
+Few labels may agree with wrong predictions by chance: ten in a tenth of the draws, where half of a part is wrong and a
+seventh is predicted to be. So no end is nearer than e^(-m/20) of the way from its own place to that of Wilson's
+interval of the labels alone, with the same share and number; it is exact without an event, and without another.
 
 **Unseen events.** A draw that serves another number, or a sure model, leaves few labels for most examples. The
 *remote* labels are those of the largest weights, as long as fewer than one event is predicted among them. With r their
@@ -38,7 +41,8 @@ events as they show, predictions may narrow what hides there by a factor of k:
     upper end >= θ̂ + S·CP/k        k = min(1 + c·failures, 10)
 
 with all failures that the labels met, which confirm the predictions. A larger factor than 4 between S·CP and what is
-stated is reported: where nothing was met, and predictions are wrong just there, no interval of that width can hold.
+stated is reported: where nothing was met, and predictions are wrong just there, no interval of that width can hold. So
+are as many events in a part as have a probability below .01 if the predictions are right.
 
 What is stated is the estimate moved towards θ_p, what labels and the last round's predictions alone say, and where the
 labels contradict them, towards θ_l, the estimate with weights that sum to the size of the part:
@@ -56,6 +60,7 @@ inclusion probability, a = w√(1 - π)/(N_D π) effect: standard deviation by w
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -264,6 +269,9 @@ class Remote(NamedTuple):
 
 NOTHING = Remote()
 
+CONTRADICTED = "labels contradict the predictions"
+"""How the reason of a part begins whose labels do."""
+
 
 @dataclass(frozen=True)
 class AdjustedWilson(Law):
@@ -293,9 +301,14 @@ class AdjustedWilson(Law):
         return below, above
 
     def assumption(self, total: Total, level: float) -> str | None:
+        if self._surprises(total):
+            few = f"{total.events:g} of {total.num} labels here are failures, {self.expected:.2g} foreseen"
+            return f"{CONTRADICTED}: {few}; the interval rests on the labels alone"
+        if self.agreement <= 0 or self._is_unforeseen(total):
+            return None
         half = intervals.normal_quantile(level) * total.error
         for own, stated in zip(self.remote, (half, max(half, self._high(total, level) - total.value)), strict=True):
-            if own.bound(level) > constants.MUCH_NARROWED * stated and not self._is_unforeseen(total):
+            if own.bound(level) > constants.MUCH_NARROWED * stated:
                 return (
                     f"where hardly any failure is predicted, {100 * min(own.share, 1):.0f} % of the examples, labels "
                     f"alone would allow {100 * own.rate(level):.2g} %: the interval trusts the predictions there"
@@ -316,23 +329,36 @@ class AdjustedWilson(Law):
 
     def ends(self, total: Total, level: float) -> intervals.Interval:
         ends = self._low(total, level), self._high(total, level)
-        if not self._is_unforeseen(total):
+        if self.share is not None and self.agreement <= 0:
+            return self._alone(total, level, intervals.clopper_pearson)
+        if self._is_unforeseen(total):
+            return intervals.wider(ends, intervals.clopper_pearson(total.events, total.labelled, level))
+        if self.share is None:
             return ends
-        if self._is_contradicted and (not total.events or total.events >= total.labelled):
-            size = min(self.labels, total.labelled)
+        alone, part = self._alone(total, level, _wilson), math.exp(-total.labelled / constants.PRIOR_LABELS)
+        low, high = (own + part * (other - own) for own, other in zip(ends, alone, strict=True))
+        return intervals.wider(ends, (low, high))
+
+    def _surprises(self, total: Total) -> bool:
+        """Whether so many events are improbable, by the binomial law of their predicted mean, which varies more."""
+        from scipy.special import betainc
+
+        if not self.agreement <= 0 < self.expected < total.events:
+            return False
+        chance = betainc(total.events, total.labelled - total.events + 1, self.expected / total.labelled)
+        return bool(chance < constants.SURPRISE)
+
+    def _alone(self, total: Total, level: float, interval: Callable[..., intervals.Interval]) -> intervals.Interval:
+        """Return the ends by the labels alone; the exact ones if no label, or every one, is an event."""
+        size = min(self.labels, total.labelled)
+        if not total.events or total.events >= total.labelled:
             return intervals.clopper_pearson(size if total.events else 0, size, level)
-        share = self.share if self.share is not None else total.events / total.labelled
-        return intervals.wider(ends, intervals.clopper_pearson(share * total.labelled, total.labelled, level))
+        return interval(min(max(self.share or 0.0, 0.0), 1.0) * size, size, level)
 
     def _is_unforeseen(self, total: Total) -> bool:
-        """Whether only the number of labels bounds what is unseen: predictions are contradicted, or foresee none."""
+        """Whether only the number of labels bounds what is unseen: predictions foresee none."""
         without = not total.events and self.expected < 1
-        nothing_else = total.events >= total.labelled and total.labelled - self.expected < 1
-        return without or nothing_else or self._is_contradicted
-
-    @property
-    def _is_contradicted(self) -> bool:
-        return self.share is not None and self.agreement <= 0
+        return without or (total.events >= total.labelled and total.labelled - self.expected < 1)
 
     def _low(self, total: Total, level: float) -> float:
         if not total.events or total.value <= 0:
@@ -355,6 +381,10 @@ class AdjustedWilson(Law):
         inside = min(max(share, nearest), 1 - nearest)
         size = inside * (1 - inside) / max(variance + self.unlike, constants.SMALLEST)
         return max(size / intervals.student_widening(max(self.degrees, 1.0), level) ** 2, 1e-3)
+
+
+def _wilson(events: float, size: float, level: float) -> intervals.Interval:
+    return intervals.wilson(events / size, size, level)
 
 
 class LabelEffects(NamedTuple):

@@ -523,6 +523,7 @@ class ForeseenEvidence(Evidence):
         # (G,) each, with a the coefficient of each example
         self.predicted, self.odds, self.square = over(a * p), over(a**2 * p * odds), over(a**2 * p**2 * odds)
         self.labelled, self.expected = over(probability), over(probability * p)
+        self.inverse = over(1 / probability)
         self.effect, self.unseen = over(a * p * np.sqrt(left)), over(a * left * p)
 
     def totals(self, variable: Variable, domain: Codes, num: int) -> list[Total]:
@@ -535,11 +536,19 @@ class ForeseenEvidence(Evidence):
         size = np.maximum(sizes, 1)
         expected, first, second = over(self.expected * mean), over(self.effect * mean), over(self.odds * mean)
         first, second = first / size, second / size**2
+        value, variance = over(self.predicted * mean) / size, self.variance(variable, domain, num)
         laws = adjusted_laws(
-            {"first": first, "second": second, "met": first, "expected": expected, "unseen": over(self.unseen * mean)},
+            {
+                "first": first,
+                "second": second,
+                "met": first,
+                "expected": expected,
+                "unseen": over(self.unseen * mean),
+                "share": value,
+                "labels": size**2 / np.maximum(over(self.inverse), SMALLEST),
+            },
             variable.differs,
         )
-        value, variance = over(self.predicted * mean) / size, self.variance(variable, domain, num)
         labelled, events = np.rint(over(self.labelled)), np.where(expected < 1, 0.0, expected)
         return totals_of((value, variance, sizes, labelled, events), laws)
 

@@ -157,6 +157,8 @@ def test_what_labels_alone_prove_is_stated_where_they_contradict_the_predictions
     assert found.low == 0
     assert found.value < 1 / (found.n + 1)
     assert found.high >= 1 - clopper_pearson(found.n, found.n, 0.95)[0] - 1e-9
+    start = f"labels contradict the predictions: {found.n} of {found.n} labels here are failures"
+    assert str(found.reason).startswith(start)
 
 
 def test_another_pool_is_refused() -> None:

@@ -178,12 +178,20 @@ class PageTotal:
                 r = far.sum() ** 2 / (far**2).sum()
                 hidden = far.sum() * clopper_pearson(r * (far @ self.v[self.remote]) / far.sum(), r, level)[1]
                 high = max(high, self.theta + hidden / min(1 + self.c * self.failures, 10))
-        if self.c == 0 and (none or every):
-            r = min(self.stands.sum() ** 2 / (self.stands**2).sum(), m)
-            low, high = clopper_pearson(0 if none else r, r, level)
-        elif self.c == 0 or (none and self.expected < 1) or (every and m - self.expected < 1):
-            exact = clopper_pearson(self.share * m, m, level)
+        r = min(self.stands.sum() ** 2 / (self.stands**2).sum(), m)
+        alone = clopper_pearson(0 if none else r if every else self.share * r, r, level)
+        if self.c == 0:
+            low, high = alone
+        elif (none and self.expected < 1) or (every and m - self.expected < 1):
+            exact = clopper_pearson(0 if none else m, m, level)
             low, high = min(low, exact[0]), max(high, exact[1])
+        else:
+            if not (none or every):
+                alone = wilson(self.share, r, norm.ppf((1 + level) / 2))
+            low, high = (
+                own + np.exp(-m / 20) * max(out * (end - own), 0) * out
+                for own, end, out in ((low, alone[0], -1), (high, alone[1], 1))
+            )
         least, most = self.events / self.size, 1 - (m - self.events) / self.size
         return min(max(low, least), most), max(min(high, most), least)
 

@@ -1,6 +1,8 @@
 """Metrics of classes, slices and averages: values by hand, coverage by enumeration, and what cannot be stated."""
 
+import math
 import re
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -13,8 +15,12 @@ import opacc_ray as opacc
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimation.distribution import AdjustedWilson, Total
+from opacc_ray.estimation.intervals import clopper_pearson, wilson
 from opacc_ray.metrics.metric import CLASS_METRICS, OF_BOTH_CLASSES
 
+PREDICTS = AdjustedWilson(0.02, expected=2.0)
+LAWS = (PREDICTS, replace(PREDICTS, share=1 / 3, labels=8.0), replace(PREDICTS, share=1 / 3, labels=8.0, agreement=0.0))
+"""Predictions alone, as labels agree with them, and contradicted."""
 TRUTH = np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2])
 PREDICTED = np.array([0, 0, 1, 2, 1, 1, 1, 0, 2, 2, 2, 1])
 CAMERA = np.array(list("aababababbab"))
@@ -172,6 +178,24 @@ class TestSlices:
 
 def test_what_is_labelled_wholly_is_known() -> None:
     assert Total(0.1, 0.0, 10.0, 10.0, 1.0, AdjustedWilson(0.0, 1.0)).stated() == 0.1
+
+
+def test_few_labels_narrow_an_interval_in_part_only() -> None:
+    """A third of the labels are failures, two thirds of which were predicted."""
+    high = {num: [Total(0.2, 0.005, 1e4, num, num / 3, law).interval(0.95)[1] for law in LAWS] for num in (9, 99)}
+    assert high[9][0] < 0.39 < 0.55 < high[9][1] < 0.57 < 0.72 < high[9][2]
+    assert high[9][1] == pytest.approx(high[9][0] + math.exp(-9 / 20) * (wilson(1 / 3, 8, 0.95)[1] - high[9][0]))
+    assert high[9][2] == clopper_pearson(8 / 3, 8, 0.95)[1]
+    assert high[99][0] < high[99][1] < high[99][0] + 0.01
+
+
+def test_many_more_failures_than_predicted_are_the_reason_of_a_wide_interval() -> None:
+    law = AdjustedWilson(0.02, expected=0.1, share=1.0, agreement=0.0)
+    assert law.assumption(Total(0.9, 0.01, 100.0, 2.0, 2.0, law), 0.95) == (
+        "labels contradict the predictions: 2 of 2 labels here are failures, 0.1 foreseen; the interval rests on the "
+        "labels alone"
+    )
+    assert law.assumption(Total(0.9, 0.01, 100.0, 2.0, 1.0, law), 0.95) is None  # as likely as .1
 
 
 def test_the_precision_of_a_class_without_predictions_is_unknown_until_labels_tell() -> None:

@@ -223,6 +223,10 @@ def test_only_parts_that_the_labels_set_apart_are_findings_and_the_costliest_com
     many = {f"c{place}": slice_of(0.3, 0.2, 0.4, size=20) for place in range(9)}
     more = changed.model_copy(update={"estimate": with_numbers(estimate, {}, [table("camera", many)])})
     assert len(findings(more)) == 5
+    reason = "labels contradict the predictions: 2 of 2 labels here are failures"
+    few = {"broken": slice_of(0.1, 0, 0.9, size=100).model_copy(update={"reason": reason}), **parts}
+    said = changed.model_copy(update={"estimate": with_numbers(estimate, {}, [table("camera", few)])})
+    assert f"camera broken: {reason}." in [item.text for item in findings(said)]
 
 
 # -- the audit before ------------------------------------------------------------------------------------
