@@ -143,7 +143,7 @@ def remembered(totals: Callable[[Variable, NDArray[Any], int], list[Total]]) -> 
     known = dict[tuple[bytes | int, ...], list[Total]]()
 
     def own(variable: Variable, domain: NDArray[Any], num: int) -> list[Total]:
-        key = (*(column.tobytes() for column in (*variable, domain)), num)
+        key = (*(np.asarray(column).tobytes() for column in (*variable, domain)), num)
         return known[key] if key in known else known.setdefault(key, totals(variable, domain, num))
 
     return own
