@@ -31,7 +31,7 @@ def unity(s3: LocalS3, bucket: str, vended: list[Any], monkeypatch: pytest.Monke
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     vended.append((s3.access_key, s3.secret_key, None))
-    monkeypatch.setattr(catalogs, "SECONDS", 5)
+    monkeypatch.setattr(catalogs, "SECONDS", 60)
     with CatalogServer(lambda: vended.pop(0) if len(vended) > 1 else vended[0], s3.endpoint) as server:
         server.delta["main.db.photos"] = f"{bucket}/photos"
         monkeypatch.setenv("DATABRICKS_HOST", server.endpoint)
