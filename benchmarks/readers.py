@@ -60,6 +60,12 @@ def sleeping() -> Any:
     return Sleeping()
 
 
+def asleep(batch: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(B, 3, H, W) -> (B, 10), without torch: for the simulated GPU of `nodes.py`."""
+    time.sleep(SLEEP)
+    return batch.mean((2, 3)) @ np.arange(30, dtype=np.float32).reshape(3, 10)
+
+
 def read(path: Path) -> NDArray[np.float32]:
     """Return the input of one file, as the other sides read it."""
     with Image.open(path) as image:
@@ -79,14 +85,19 @@ class Pictures:
         return read(self.paths[place])
 
 
-def loader(folder: str, readers: int) -> None:
-    """Print images a second of torch's DataLoader after its first batches; without readers, it is a bare loop."""
+def loader(folder: str, readers: int, how: str | None = None) -> None:
+    """Print images a second of torch's DataLoader after its first batches; without readers, it is a bare loop.
+
+    ``how``: its processes start, such as forkserver; None: as torch chooses.
+    """
     import torch
 
     data: Any = Pictures(folder)
     model, begun, ends = sleeping().eval(), time.monotonic(), list[float]()
     with torch.inference_mode():
-        for batch in torch.utils.data.DataLoader(data, batch_size=BATCH, num_workers=readers):
+        for batch in torch.utils.data.DataLoader(
+            data, batch_size=BATCH, num_workers=readers, multiprocessing_context=how
+        ):
             model(batch)
             ends.append(time.monotonic())
     steady = BATCH * (len(ends) - 1 - SHARD // BATCH) / (ends[-2] - ends[SHARD // BATCH - 1])
@@ -138,6 +149,7 @@ def compare(home: Path, given: argparse.Namespace) -> int:
     sides = {
         "a bare loop": ["loader", "0"],
         f"DataLoader, {given.readers} workers": ["loader", str(given.readers)],
+        f"DataLoader, {given.readers} workers, forkserver": ["loader", str(given.readers), "forkserver"],
         **({"Ray Data": ["ray_data"]} if given.ray_data else {}),
     }
     rows: dict[str, list[tuple[float, float, float]]] = {}
@@ -204,6 +216,6 @@ def digest_of(output: Path) -> str:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--side"]:
         name, folder, *rest = sys.argv[2:]
-        {"loader": lambda: loader(folder, int(rest[0])), "ray_data": lambda: ray_data(folder)}[name]()
+        {"loader": lambda: loader(folder, int(rest[0]), *rest[1:]), "ray_data": lambda: ray_data(folder)}[name]()
         sys.exit()
     sys.exit(main())
