@@ -27,7 +27,9 @@ The lower end is at most that of mid-P at size s over the squared ratio of Stude
 a single event proves little. Without an event it is 0, and where all labels are events the upper end is 1. Both ends
 are at least as wide as the exact ones of m labels where only their number speaks: where there is no event and fewer
 than one is predicted among the labels, or no other and fewer than one other. Where c = 0 they are the exact ones of the
-labels alone: of their weighted share of events at their effective number, (Σw/π)²/Σ(w/π)², at most m.
+labels alone: of their weighted share of events at their effective number, r = (Σw/π)²/Σ(w/π)², at most m. Without an
+event, or another, the width shrinks by the factor 1 - (r - 1)/(2N_D), for no label is drawn twice: of K events r labels
+meet none with a probability of at most (1 - K/(N_D - (r - 1)/2))^r.
 
 Few labels may agree with wrong predictions by chance: ten in a tenth of the draws, where half of a part is wrong and a
 seventh is predicted to be. So no end is nearer than e^(-m/20) of the way from its own place to that of Wilson's
@@ -352,7 +354,8 @@ class AdjustedWilson(Law):
         """Return the ends by the labels alone; the exact ones if no label, or every one, is an event."""
         size = min(self.labels, total.labelled)
         if not total.events or total.events >= total.labelled:
-            return intervals.clopper_pearson(size if total.events else 0, size, level)
+            bound = (1 - (size - 1) / (2 * total.size)) * intervals.clopper_pearson(0, size, level)[1]
+            return (1 - bound, 1.0) if total.events else (0.0, bound)
         return interval(min(max(self.share or 0.0, 0.0), 1.0) * size, size, level)
 
     def _is_unforeseen(self, total: Total) -> bool:

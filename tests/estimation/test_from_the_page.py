@@ -179,7 +179,8 @@ class PageTotal:
                 hidden = far.sum() * clopper_pearson(r * (far @ self.v[self.remote]) / far.sum(), r, level)[1]
                 high = max(high, self.theta + hidden / min(1 + self.c * self.failures, 10))
         r = min(self.stands.sum() ** 2 / (self.stands**2).sum(), m)
-        alone = clopper_pearson(0 if none else r if every else self.share * r, r, level)
+        bound = (1 - (r - 1) / (2 * self.size)) * clopper_pearson(0, r, level)[1]
+        alone = (0.0, bound) if none else (1 - bound, 1.0) if every else clopper_pearson(self.share * r, r, level)
         if self.c == 0:
             low, high = alone
         elif (none and self.expected < 1) or (every and m - self.expected < 1):
