@@ -2,8 +2,7 @@
 
     neyman      least n with z·√V(n) <= W,  V(n) = N⁻² Σ σ²(1/π - 1),  σ² = p(1 - p),  π as neyman would draw n at once
     srs         1/(W²/(z²·θ(1 - θ)) + 1/N)     at θ = mean p, the predicted share of failures
-    worthless   (1 + price) · srs              if p does not predict which examples fail; price is three times as
-                                               high where p was fitted to a history
+    worthless   (1 + price) · srs              if p does not predict which examples fail
     at worst    srs at θ = ½, times 1 + price  in any case
 
 None of these is less than the number of labels for an interval without a failure, which is exact, not normal:
@@ -70,8 +69,9 @@ class AccuracyForecast:
     """Expected half-widths of the interval of the accuracy, by the model's confidence."""
 
     def __init__(self, view: View, parameters: neyman.Parameters | None = None, history: History = NO_HISTORY) -> None:
-        task = Task(1, parameters or neyman.Parameters(), NO_PREVIOUS, history=history)
-        self.view, self._plan, self._price = view, neyman.plan(view, task), 1 + neyman.price_of(task)
+        given = parameters or neyman.Parameters()
+        task = Task(1, given, NO_PREVIOUS, history=history)
+        self.view, self._plan, self._price = view, neyman.plan(view, task), 1 + given.price
         self._share = self._plan.expected / view.size  # of failures
 
     def value(self, num: int, level: float) -> float:
@@ -164,7 +164,7 @@ class NumberForecast:
     ) -> None:
         task = Task(1, parameters, NO_PREVIOUS, history=history)
         self.view, self._pool, self._metric, self._asked = pool.view, pool, metric, asked
-        self._plan, self._price = neyman.plan(pool.view, task), 1 + neyman.price_of(task)
+        self._plan, self._price = neyman.plan(pool.view, task), 1 + parameters.price
 
     def value(self, num: int, level: float) -> float:
         """Return the value that ``num`` labels are expected to state, within its interval."""

@@ -187,4 +187,4 @@ def test_answers_that_are_all_right_against_the_confidence_have_nearly_the_exact
     view = view_of(opacc.Pool(confidence=np.random.default_rng(1).beta(8, 2, 3000)))
     found = estimate_outcomes(*draw_rounds(view, np.ones(3000), (10, 20, 30, 40), seed=1), pool=view)
     assert found.high == 1
-    assert 1 - found.low <= 1.15 * clopper_pearson(0, 100, 0.95)[1]
+    assert 1 - found.low <= 1.2 * clopper_pearson(0, 100, 0.95)[1]  # weights differ as far as the price allows

@@ -45,13 +45,13 @@ def test_every_slice_has_as_many_labels(serve: str) -> None:
 
 
 def test_a_worthless_prediction_costs_no_more_than_its_price() -> None:
-    """Of the number that is served: the variance is that of a simple random sample times 1.07 at most."""
+    """Of the number that is served: the variance is that of a simple random sample times 1.2 at most."""
     rng = np.random.default_rng(3)
     own = opacc.Pool(prediction=PREDICTED, confidence=rng.uniform(0.3, 1, N))
     for serve in ("f1@1", "recall@1", "macro_f1", "prediction", "accuracy"):
         found = plan(view_of(own), Task(200, Parameters(serve=(serve,)), NO_PREVIOUS))
         worst = [np.mean(200 / N / found.probability[c == PREDICTED]) for c in (0, 1)]
-        assert min(worst) <= 1.07 + 1e-3, serve
+        assert min(worst) <= 1.2 + 1e-3, serve
 
 
 @pytest.mark.parametrize("serve", ["brier", "overconfidence", "auc@1"])

@@ -21,14 +21,13 @@ The uniform share is the insurance. If p is worthless, failures can be anywhere,
 
 times the variance of SRS: the price of having trusted p. φ is the least share, not below ``floor``, at which
 
-    A(φ) <= 1 + price · max(1, κB)
+    A(φ) <= 1 + price · max(1, B)
 
-with B the Bayes factor of the labels so far for the signals, and κ = 1. Without labels B = 1, and a useless predictor
-raises the variance by at most 7 %, whatever confidence it states. Where the signals have predicted failures, B is soon
-in the thousands, and φ at its floor. A worthless predictor does not get there: B exceeds 1/α with a probability of at
-most α, also where the model states a wrong rate of failure. A predictor that is worse than worthless, confident where
-the failures are, can cost more, at most 1/φ. Once p was fitted to labels, of the pool or of a history, κ = 3: a history
-alone can raise the variance by at most 21 %.
+with B the Bayes factor of the labels so far for the signals. Without labels B = 1, and a useless predictor raises the
+variance by at most 20 %, whatever confidence it states, or whatever history p was fitted to. Where the signals have
+predicted failures, B is soon in the thousands, and φ at its floor. A worthless predictor does not get there: B exceeds
+1/α with a probability of at most α, also where the model states a wrong rate of failure. A predictor that is worse than
+worthless, confident where the failures are, can cost more, at most 1/φ.
 
 Where p foresees no failure in a predicted class, the optimum takes few labels there, and nothing can then be said of
 the class. So where the accuracy is served, every predicted class has at least LEAST_OF_CLASS of the labels that a
@@ -131,9 +130,6 @@ Array = NDArray[np.float64]
 
 COMBINATIONS = ("labels", "rounds")
 
-CREDIT = 3.0
-"""κ where p was fitted to labels, of the pool or of a history."""
-
 KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
 """Examples that the walk starts from, for each to draw and in all."""
 
@@ -162,7 +158,7 @@ class Parameters(MethodParameters):
 
     floor: float = parameter(0.1, "least share φ of the draw that is uniform")
     price: float = parameter(
-        0.07, "share of the variance of SRS that worthless predictions may add at first; 0: all at random"
+        0.2, "share of the variance of SRS that worthless predictions may add at first; 0: all at random"
     )
     directions: int = parameter(6, "principal directions of the hidden layer that predict failures; 0: none")
     combine: str = parameter(
@@ -337,7 +333,7 @@ def plan(view: View, task: Task) -> Plan:
     del served  # the deviations are long, and gone where the size is known
     size = relative_deviation(deviations)
     del deviations
-    price = price_of(task, min(own.bayes_factor for own in forecasts))
+    price = task.parameters.price * max(1.0, min(own.bayes_factor for own in forecasts))
     share = max(uniform_share(size, price, task.parameters.floor, own) for own in effects)
     del effects
     size *= 1 - share
@@ -387,14 +383,6 @@ def serve_classes(size: Array, classes: NDArray[np.integer]) -> None:
     if factor.max() > 1:
         for rows in blocks(len(size)):
             size[rows] *= factor[classes[rows]]
-
-
-def price_of(task: Task, bayes_factor: float = 1.0) -> float:
-    """Return price · max(1, κB): what worthless predictions may add to the variance of SRS."""
-    fitted = len(task.previous.chosen) or all(
-        own.labelled for own in (task.history, *(model.history for model in task.others))
-    )
-    return float(task.parameters.price * max(1.0, CREDIT * bayes_factor if fitted else bayes_factor))
 
 
 def foresee(view: View, task: Task) -> list[Forecast]:
