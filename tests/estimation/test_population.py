@@ -38,9 +38,9 @@ def world(seed: int, num: int = MOST_CLUSTERS) -> tuple[opacc.Pool, np.ndarray, 
     return opacc.Pool(confidence=np.clip(0.5 + 0.3 * right + rng.normal(0, 0.2, len(video)), 0, 1)), right, video
 
 
-@pytest.mark.parametrize(("method", "most"), [("srs", 0.9), ("neyman", 0.85)])
+@pytest.mark.parametrize("method", ["srs", "neyman"])
 @pytest.mark.slow
-def test_the_interval_covers_the_population_of_clusters(method: str, most: float) -> None:
+def test_the_interval_covers_the_population_of_clusters(method: str) -> None:
     covered, of_pool = [], []
     for seed in range(150):
         pool, right, video = world(seed)
@@ -52,7 +52,7 @@ def test_the_interval_covers_the_population_of_clusters(method: str, most: float
         covered.append(found.low <= 5 / 6 <= found.high)
         of_pool.append(own.low <= 5 / 6 <= own.high)
     assert np.mean(covered) >= 0.88  # 1e-4 quantile of 150 repetitions at 95 %
-    assert np.mean(of_pool) < most  # that of the pool does not
+    assert np.mean(of_pool) < 0.9  # that of the pool does not: 3e-3 quantile of the same
 
 
 def test_a_sample_of_examples_needs_no_clusters_and_the_whole_population_is_the_pool() -> None:
