@@ -60,7 +60,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.estimation import intervals
 from opacc_ray.estimation.constants import LEVELS, MUCH_NARROWER, PRIOR_FAILURES
-from opacc_ray.estimation.distribution import AdjustedWilson, Mean, Total, Weighted
+from opacc_ray.estimation.distribution import AdjustedWilson, Mean, Total
 from opacc_ray.estimation.sample import Sample
 from opacc_ray.estimation.totals import DesignEvidence, Evidence, Variable
 from opacc_ray.metrics.metric import (
@@ -288,7 +288,7 @@ class ClassTotals:
         (total,) = self.evidence.totals(variable, everything, 1)
         if number.lowest < 0:  # mean confidence less accuracy
             value, *ends = (number.base + own for own in (total.stated(), *total.interval(level)))
-        elif isinstance(total.law, Weighted) and number.coefficient.min() >= 0 and total.num < total.size:
+        elif number.coefficient.min() >= 0 and total.num < total.size:
             value, *ends = (number.base + own for own in (total.value, *total.law.ends(total, level)))
         else:
             value = number.base + total.value

@@ -35,8 +35,8 @@ overconfidence is a lower bound. So
     upper    Σ w·|d̂| + z(α/2)·σ
     lower    max( Σ w·|d̂| - quantile of Σ w·|e|, |Σ w·d̂| - z(α/4)·σ )        both at α/4
 
-are the ends of its interval. By the design alone the interval of a number whose coefficients are 0 or more, such as a
-Brier score with c >= ½, is the weighted Clopper-Pearson one. The others are Wilson's, with Student's quantile
+are the ends of its interval. A number whose coefficients are 0 or more, such as a Brier score with c >= ½, has the
+interval of its total, which is 0 without a failure. The others are Wilson's, with Student's quantile
 (:func:`opacc_ray.estimation.class_totals.average_interval`). Their ends are moved outward by half an event, of the
 size Σ a²/Σ|a| by the effects a of events in that direction: a sample without one of the few large ones has a number,
 and a variance, that are too small. The interval of the overconfidence is the accuracy's.
