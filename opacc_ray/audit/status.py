@@ -392,8 +392,8 @@ class ExtractionWork(Document):
     readers: int = Field(ge=0)  # of each, that read for it
     shards: int = Field(ge=1)  # that were extracted
     busy: float = Field(ge=0)  # share of time in which the model ran, from the first batch to the last
-    ready: float | None = Field(default=None, ge=0)  # batches that were read when the model asked for one, on average
-    read_rate: float | None = Field(default=None, ge=0)  # bytes of files a second, of all processes
+    ready: float = Field(ge=0)  # batches that were read when the model asked for one, on average
+    read_rate: float = Field(ge=0)  # bytes of files a second, of all processes
 
     @classmethod
     def of(cls, executor: Literal["ray", "local"], reports: Sequence[ShardReport]) -> "ExtractionWork | None":
@@ -417,8 +417,6 @@ class ExtractionWork(Document):
     def load(self) -> str:
         """What limits it, in words."""
         words = f"device {100 * self.busy:.0f} % busy, {'the model' if self.busy >= BUSY else 'reading'} limits"
-        if self.ready is None or self.read_rate is None:  # stored by an older opacc
-            return words
         return f"{words}; queue {self.ready:.0f} of {most_ready(self.readers)}; {self.read_rate / 1e6:.3g} MB/s"
 
     def __str__(self) -> str:

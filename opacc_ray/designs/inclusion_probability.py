@@ -179,14 +179,14 @@ def draw_along(rng: np.random.Generator, probability: NDArray[np.float64], num: 
     ends = line_lengths(probability, num)
     np.cumsum(ends, out=ends)
 
-    def find(at: NDArray[np.int64]) -> Located:
+    def find(at: NDArray[np.int64]) -> Segments:
         place = np.searchsorted(ends, at, side="right")
-        return Located(place, np.where(place > 0, ends[place - 1], 0), ends[place])
+        return Segments(place, np.where(place > 0, ends[place - 1], 0), ends[place])
 
     return draw_found(rng, find, int(ends[-1]), num)
 
 
-class Located(NamedTuple):
+class Segments(NamedTuple):
     """Examples of a line."""
 
     place: NDArray[np.int64]  # (k,)
@@ -195,7 +195,7 @@ class Located(NamedTuple):
 
 
 def draw_found(
-    rng: np.random.Generator, find: Callable[[NDArray[np.int64]], Located], total: int, num: int
+    rng: np.random.Generator, find: Callable[[NDArray[np.int64]], Segments], total: int, num: int
 ) -> NDArray[np.int64]:
     """Draw as :func:`draw_along` from a line of ``total`` units, of which ``find`` returns the example at each (k,)."""
     unit = total / num  # the lengths sum to a whole number of intervals, but for rounding

@@ -39,9 +39,9 @@ with the same variance, with Student's quantile. The variance allows for what th
 - With predictions, the square of how far the number is from g at what is stated of each class. The two differ by terms
   of second order.
 - By the design alone T₀ has the share of failures of each predicted class, shrunk towards that of all as by five
-  labels, and the weights of the labels of a predicted class sum to its size. One without labels has the variance of a
-  label that stands for all of it. What all of these have in common is half of what the mean share of the classes with
-  labels differs from that of all examples.
+  labels, and the weights of the labels of a predicted class sum to its size. A class without labels has the variance of
+  one label that stands for all of it. All of these may be wrong in the same direction: by half the difference of the
+  mean share of the classes with labels and the share of all examples.
 
 A design alone measures no variance in a class whose few labels are all right, or all wrong. So its interval includes
 Zou and Donner's of the mean of C metrics, from the interval of each (:func:`joined_ends`).

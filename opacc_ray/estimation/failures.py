@@ -195,13 +195,12 @@ def pool_failures(
 ) -> PoolFailures:
     """Return the total of failures over the pool with what is to be said of it; its law is that of predictions."""
     rounds, parts = sample.rounds, sample.rounds.parts
-    if not (sample.is_binary or is_fitted):
-        largest = float(labels.effect @ labels.effect) / max(float(labels.effect.sum()), SMALLEST)
-        total = replace(total, law=distribution.Weighted(largest))
     if not is_fitted:
-        law = (
-            _law_of_sample(parts[0].design, sample, total.law) if len(parts) == 1 else _law_of_rounds(sample, total.law)
-        )
+        law = total.law
+        if not sample.is_binary:
+            largest = float(labels.effect @ labels.effect) / max(float(labels.effect.sum()), SMALLEST)
+            law = distribution.Weighted(largest)
+        law = _law_of_sample(parts[0].design, sample, law) if len(parts) == 1 else _law_of_rounds(sample, law)
         total = replace(total, law=law)
     reasons = [part.design.reason for part in parts]
     late = rounds.late if len(rounds.selections) > 1 and not is_fitted else None

@@ -79,13 +79,12 @@ from opacc_ray.estimation.failures import (
 )
 from opacc_ray.estimation.intervals import Moments
 from opacc_ray.estimation.sample import Rounds, Sample
+from opacc_ray.parts.loops import blocks
 from opacc_ray.samplers.base import unlabelled
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.integer]
 Places = NDArray[np.int64]
-
-_BLOCK = 1 << 16
 
 _NO_LABELS: Places = np.empty(0, dtype=np.int64)
 
@@ -127,8 +126,7 @@ class Groups(NamedTuple):
 
     def sizes(self) -> Array:
         """Return the number of examples in each group, (G,)."""
-        blocks = (slice(at, at + _BLOCK) for at in range(0, len(self.predicted), _BLOCK))
-        counts = [np.bincount(self.code(own), minlength=self.num) for own in blocks]
+        counts = [np.bincount(self.code(rows), minlength=self.num) for rows in blocks(len(self.predicted))]
         return np.sum(counts, axis=0, dtype=np.float64)
 
     def sums(self, labelled: Places, p: Array, odds: Array) -> GroupSums:
@@ -140,14 +138,13 @@ class Groups(NamedTuple):
             weighted = p * odds
             return GroupSums(*(np.array([total]) for total in (p.sum(), weighted.sum(), weighted @ p)))
         sums = np.zeros((3, self.num))
-        for start in range(0, len(self.predicted), _BLOCK):
-            stop = min(start + _BLOCK, len(self.predicted))
-            first, last = np.searchsorted(labelled, (start, stop)).tolist()
-            gone, block = labelled[first:last] - start, slice(start - first, stop - last)
-            code = unlabelled(self.code(slice(start, stop)), gone)
+        for rows in blocks(len(self.predicted)):
+            first, last = np.searchsorted(labelled, (rows.start, rows.stop)).tolist()
+            gone, block = labelled[first:last] - rows.start, slice(rows.start - first, rows.stop - last)
+            code = unlabelled(self.code(rows), gone)
             predicted, spread = p[block], p[block] * odds[block]
             if self.coefficient is not None:
-                factor = unlabelled(self.coefficient[start:stop], gone)
+                factor = unlabelled(self.coefficient[rows], gone)
                 predicted, spread = predicted * factor, spread * factor**2
             for row, values in zip(sums, (predicted, spread, spread * p[block]), strict=True):
                 row += np.bincount(code, weights=values, minlength=self.num)

@@ -143,8 +143,9 @@ class Extractor:
         self._computing = threading.RLock()
         self._interrupted = threading.Event()
         self._begun: float | None = None  # monotonic seconds when its first batch was there
-        self._busy: list[float] = []  # seconds on the device, of each batch
-        self._ready: list[int] = []  # batches that had been read, each time that one was asked for
+        self._counting = threading.Lock()
+        self._busy = 0.0  # seconds on the device
+        self._asked, self._ready = 0, 0  # how often a batch was asked for, and how many had been read then, in all
         self._recording = threading.Lock()
         self._recorded: tuple[int, int] | None = None  # state of the process when its code was recorded
         self._code: model_code.LoadedCode | None = None  # that was recorded
@@ -258,8 +259,8 @@ class Extractor:
         if self._begun is None:
             return report
         worker, elapsed = f"{platform.node()}:{os.getpid()}", time.monotonic() - self._begun
-        ready, readers = sum(self._ready) / len(self._ready), self._num_readers + len(self._readers_elsewhere)
-        return report._replace(spent=Spent(worker, readers, sum(self._busy), elapsed, ready))
+        ready, readers = self._ready / self._asked, self._num_readers + len(self._readers_elsewhere)
+        return report._replace(spent=Spent(worker, readers, self._busy, elapsed, ready))
 
     def _record_code(self) -> None:
         """Write what this process has loaded, unless that has been written."""
@@ -300,7 +301,8 @@ class Extractor:
 
     def _finished(self, batch: Batch, running: "Running") -> "tuple[Batch, Activations]":
         activations, seconds = running()
-        self._busy.append(seconds)
+        with self._counting:
+            self._busy += seconds
         return batch, activations
 
     def _batches_exclusively(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
@@ -316,7 +318,10 @@ class Extractor:
 
     def _take(self, ahead: NextAhead[Batch]) -> Batch | None:
         """Return the next batch, and note how many have been read."""
-        self._ready.append(self._readers.num_ready if self._readers else int(ahead.is_there))
+        ready = self._readers.num_ready if self._readers else int(ahead.is_there)
+        with self._counting:
+            self._asked += 1
+            self._ready += ready
         return ahead.take()
 
     def _refuse_interrupted(self, shard: Shard) -> None:

@@ -1,4 +1,6 @@
-"""Loops over rows: compiled with Numba, and spread over the cores of this process; iterators that are one item ahead.
+"""Loops over rows: compiled with Numba, spread over the cores of this process, or in blocks that fit in a cache.
+
+Besides, sorts of keys with their places, examples end to end on a line, and iterators that are one item ahead.
 
 A kernel is compiled when its module is first imported, for one signature, so that no later call waits; it releases the
 GIL. The machine code is cached next to the module, or in NUMBA_CACHE_DIR, for later processes.
@@ -15,7 +17,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.inclusion_probability import Located
+from opacc_ray.designs.inclusion_probability import Segments
 
 Keys = NDArray[np.int64]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -139,7 +141,7 @@ class Line:
         self._ends = np.cumsum(self._sums)
         self.total = int(self._ends[-1])
 
-    def find(self, at: Keys) -> Located:
+    def find(self, at: Keys) -> Segments:
         """Return the examples at some units of the line, (k,)."""
         wanted = np.zeros(len(self._sums), bool)
         wanted[np.searchsorted(self._ends, at, side="right")] = True
@@ -148,7 +150,7 @@ class Line:
         lengths = self._lengths(places)
         ends = np.cumsum(lengths) + np.cumsum(np.where(wanted, 0, self._sums))[self._bin[places]]
         found = np.searchsorted(ends, at, side="right")
-        return Located(places[found], ends[found] - lengths[found], ends[found])
+        return Segments(places[found], ends[found] - lengths[found], ends[found])
 
 
 class NextAhead(Generic[Item]):

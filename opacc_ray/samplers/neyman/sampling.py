@@ -146,7 +146,7 @@ _CLOSE = 1e-4
 """Up to which the uniform share is found."""
 
 _BINS = 1 << 14
-
+"""Bins in which the sizes of more examples are added up before the uniform share is found."""
 
 LEAST_OF_CLASS, _CLASS_STEPS = 0.75, 20
 """Least labels of a predicted class, in multiples of those of a simple random sample; most steps towards it."""
@@ -369,11 +369,8 @@ def sure_share(price: float) -> float:
 def serve_classes(size: Array, classes: NDArray[np.integer]) -> None:
     """Raise ``size`` (n,) in place where a class has less than LEAST_OF_CLASS of its share of the examples."""
     count = sums_by(classes, int(classes.max()) + 1)
-    least, total, factor = (
-        LEAST_OF_CLASS * count / len(classes),
-        sums_by(classes, len(count), size),
-        np.ones(len(count)),
-    )
+    least, factor = LEAST_OF_CLASS * count / len(classes), np.ones(len(count))
+    total = sums_by(classes, len(count), size)
     for _ in range(_CLASS_STEPS):  # each raise lowers the shares of the others a little
         raised = np.maximum(least * total.sum() / np.maximum(total, 1e-300), 1.0)
         if raised.max() < 1 + _CLOSE:
