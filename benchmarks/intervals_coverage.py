@@ -22,6 +22,7 @@ import markdown_table as markdown
 import numpy as np
 from audits import in_rounds, label_rounds, repeat
 from numpy.typing import NDArray
+from scipy.special import expit
 
 import opacc_ray as opacc
 from opacc_ray.estimation.class_totals import ClassTotals, scaled
@@ -189,6 +190,22 @@ def _rare_losses(case: Case, method: str, sizes: list[int]) -> Measure:
     return measure
 
 
+def _foreseen_losses(case: Case, sizes: list[int]) -> Measure:
+    """Scores: 2 % of the pool lose all where the confidence says so, and the others up to 5 %."""
+    rng, size = np.random.default_rng(0), len(case.truth)
+    logit = 5 * rng.standard_normal(size)
+    p = expit(logit - np.quantile(logit, 0.985))
+    scores, view = (
+        1 - np.where(rng.random(size) < p, 1.0, 0.05 * rng.random(size)),
+        view_of(opacc.Pool(confidence=1 - p)),
+    )
+
+    def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
+        yield estimate_outcomes(*label_rounds(view, scores, "neyman", sizes, seed), pool=view), float(scores.mean())
+
+    return measure
+
+
 def _statements() -> Iterator[tuple[str, Callable[[Case], Measure]]]:
     for n in (60, 200):
         for method in METHODS:
@@ -202,6 +219,7 @@ def _statements() -> Iterator[tuple[str, Callable[[Case], Measure]]]:
         for method, sizes in (("srs", [n]), ("neyman", [n]), ("neyman", in_rounds(n))):
             rounds = ", 4 rounds" if len(sizes) > 1 else ""
             yield f"rare losses, {method}{rounds}, n={n}", partial(_rare_losses, method=method, sizes=sizes)
+        yield f"foreseen losses, neyman, 4 rounds, n={n}", partial(_foreseen_losses, sizes=in_rounds(n))
 
 
 STATEMENTS = dict(_statements())

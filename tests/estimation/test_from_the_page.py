@@ -1,4 +1,4 @@
-"""Five numbers computed again from the formulas of the documentation, with other code, for 100 random audits each.
+"""Six numbers computed again from the formulas of the documentation, with other code, for 100 random audits each.
 
 The formulas are those of the docstrings of ``opacc_ray/estimation``: ``sample.py`` and ``failures.py`` (weights of
 rounds), ``totals.py`` (totals), ``distribution.py`` (their law), ``class_totals.py`` (recall), ``intervals.py`` and
@@ -48,18 +48,19 @@ class Audit(NamedTuple):
     leverage: Array  # (n,)
     level: float
     stated: Numbers
+    loss: Array | None = None  # (n,) of scores
 
     @property
     def failure(self) -> Array:
-        return (self.truth != self.predicted[self.index]).astype(float)
+        return (self.truth != self.predicted[self.index]) * 1.0 if self.loss is None else self.loss
 
 
 @cache
-def make_audits(method: str, **given: str) -> list[Audit]:
-    return [make_audit(seed, method, **given) for seed in range(100)]
+def make_audits(method: str, scored: bool = False, **given: str) -> list[Audit]:
+    return [make_audit(seed, method, scored, **given) for seed in range(100)]
 
 
-def make_audit(seed: int, method: str, **given: str) -> Audit:
+def make_audit(seed: int, method: str, scored: bool, **given: str) -> Audit:
     """A pool with few or many failures and a good or useless confidence, and 6 to 150 labels in up to four rounds."""
     rng = np.random.default_rng(seed)
     size, level = int(rng.integers(200, 900)), float(rng.choice([0.8, 0.95, 0.99]))
@@ -70,11 +71,14 @@ def make_audit(seed: int, method: str, **given: str) -> Audit:
     part = rng.choice(3, size, p=[0.7, 0.25, 0.05])
     view = view_of(opacc.Pool(confidence=confidence, prediction=predicted))
     budgets = rng.integers(3, rng.choice([10, 40]), rng.integers(2, 5)).tolist()
-    drawn, outcomes = draw_rounds(view, (truth == predicted) * 1.0, budgets, seed, method, **given)
+    loss = (truth != predicted) * 1.0
+    if scored:  # of failures too, all or a part is lost
+        loss = np.where(loss > 0, rng.choice([1.0, 0.3]), 0.1) * rng.uniform(0.5, 1, size)
+    drawn, outcomes = draw_rounds(view, 1 - loss, budgets, seed, method, **given)
     index = np.concatenate([own.index for own in drawn])
     sample = join(drawn, outcomes, truth=truth[index])
     slices = {"s": Slicing(("many", "some", "few"), part.astype(np.int32))}
-    stated = numbers_of(KnownPool(view, predicted, CLASSES, slices), sample, [Metric("brier")])
+    stated = numbers_of(KnownPool(view, predicted, CLASSES, slices), sample, () if scored else [Metric("brier")])
     fit, p, odds, leverage = fit_failures(view, sample), np.zeros((len(drawn), size)), np.zeros((len(drawn), size)), []
     for own, (labelled, free) in enumerate(fit.rounds() if fit else []):
         left = np.setdiff1d(np.arange(size), free.before)
@@ -83,7 +87,8 @@ def make_audit(seed: int, method: str, **given: str) -> Audit:
     pi = np.concatenate([getattr(own.design, "inclusion_probability", np.ones(len(own))) for own in drawn])
     of_round = np.repeat(np.arange(len(drawn)), budgets)
     h = np.concatenate(leverage) if fit else np.zeros(len(index))
-    return Audit(predicted, confidence, part, index, of_round, pi, truth[index], p, odds, h, level, stated)
+    known = predicted, confidence, part, index, of_round, pi, truth[index], p, odds, h, level, stated
+    return Audit(*known, loss[index] if scored else None)
 
 
 def round_weights(a: Audit) -> Array:
@@ -112,8 +117,15 @@ class PageTotal:
     def __init__(self, a: Audit, v: Array, likely: Array, inside: NDArray[np.bool_]) -> None:
         n, size, rounds = len(a.index), inside.sum(), range(len(a.p))
         trust = min(max((n - 12) / 20, 0), 1)
-        forecast = a.p * likely
-        V = np.array([(forecast * (1 - forecast) * a.odds)[k][inside].sum() for k in rounds]) / size**2
+        forecast, every = a.p * likely, a.p[a.round, a.index]
+        phi = phi_1 = self.g = 1.0
+        if a.loss is not None:
+            square, spread = (a.loss - every) ** 2 / (1 - a.leverage), every * (1 - every)
+            alone = (round_weights(a)[a.round] / a.pi) ** 2 * (1 - a.pi)
+            ratios = [(own @ square) / (own @ spread) for own in (alone, np.ones(n))]
+            phi, phi_1 = (min((n * ratio + 5) / (n + 5), 1) for ratio in ratios)
+            self.g = min((square.sum() + 0.5) / (min(spread.sum(), a.loss @ a.loss) + 0.5), 1)
+        V = phi * np.array([(forecast * (1 - forecast) * a.odds)[k][inside].sum() for k in rounds]) / size**2
         weight = 1 / np.maximum(V, 1e-300)
         weight = trust * weight / weight.sum() + (1 - trust) * round_weights(a)
         here = inside[a.index]
@@ -131,13 +143,13 @@ class PageTotal:
         error = (v - vhat) / np.sqrt(1 - h)
         self.size, self.num, self.events = size, int(here.sum()), v.sum()
         self.theta, self.failures = known + (stands * (v - vhat)).sum(), a.failure.sum()
-        every = a.p[a.round, a.index]
-        z0 = ((a.failure - every) / np.sqrt(1 - a.leverage)).sum() ** 2 / (every * (1 - every)).sum()
-        z = error.sum() ** 2 / max((vhat * (1 - vhat)).sum(), 1e-300)
+        z0 = ((a.failure - every) / np.sqrt(1 - a.leverage)).sum() ** 2 / (phi_1 * every * (1 - every)).sum()
+        z = error.sum() ** 2 / max(phi_1 * (vhat * (1 - vhat)).sum(), 1e-300)
         c = self.c = max(0, 1 - z / 4) * max(0, 1 - z0 / 0.5)
         m, M, V_all = self.num, (effect**2 * error**2).sum(), (weight**2 * V).sum()
         self.W = max((m * M + 20 * c * V_all) / max(m + 20 * c, 1e-300), V_all / 2)
-        self.half = 0.5 * (vhat * effect).sum() / max(vhat.sum(), 1e-300)
+        self.half = 0.5 * self.g * (vhat * effect).sum() / max(vhat.sum(), 1e-300)
+        self.unlike = 0.5 * self.g**2 * (vhat * effect**2).sum() / max(vhat.sum(), 1e-300) * (a.loss is not None)
         self.expected, self.stands = vhat.sum(), stands
         self.share = (stands * v).sum() / max(stands.sum(), 1e-300)
         order = np.argsort(-stands, kind="stable")
@@ -199,7 +211,7 @@ class PageTotal:
     def _size(self, x: float) -> float:
         nearest = min(self.half, 0.5)
         x = min(max(x, nearest), 1 - nearest)
-        return max(x * (1 - x) / max(self.W, 1e-300), 1e-3)
+        return max(x * (1 - x) / max(self.W + self.unlike, 1e-300), 1e-3)
 
     def quantiles(self) -> Array:
         """48 quantiles, and 192 between."""
@@ -229,13 +241,21 @@ def test_accuracy_by_rounds_of_neyman() -> None:
         same(a.stated.estimate(Metric("accuracy"), a.level), 1 - total.stated[0], low, high)
 
 
-def test_accuracy_of_slices() -> None:
-    for a in make_audits("neyman"):
+@pytest.mark.parametrize("scored", [False, True])
+def test_accuracy_of_slices(scored: bool) -> None:
+    for a in make_audits("neyman", scored):
         stated = a.stated.by(Metric("accuracy"), "s", a.level)
         for code, name in enumerate(stated):
             total = PageTotal(a, a.failure, np.ones(len(a.part)), a.part == code)
             low, high = total.interval(a.level)
             same(stated[name], 1 - total.stated[0], 1 - high, 1 - low)
+
+
+def test_accuracy_of_scores() -> None:
+    for a in make_audits("neyman", True):
+        total = PageTotal(a, a.failure, np.ones(len(a.predicted)), np.ones(len(a.predicted), dtype=bool))
+        low, high = total.interval(a.level)
+        same(a.stated.estimate(Metric("accuracy"), a.level), 1 - total.stated[0], 1 - high, 1 - low)
 
 
 def test_recall_of_a_class() -> None:

@@ -5,6 +5,7 @@ import pytest
 from drawn_rounds import draw_rounds
 from neyman_case import make_pool, make_selection
 from oracles.ordered import draw_ordered
+from scipy.special import expit
 from scipy.stats import binom
 from unclipped import combine_rounds
 from whole_plan import WholePlan, whole_plan
@@ -101,6 +102,22 @@ class TestPrecision:
             found = (estimate_outcomes(selections, outcomes), estimate_outcomes(selections, outcomes, pool=view))
             excluded += [not item.low <= outcome.mean() <= item.high for item in found]
         assert excluded.max() <= binom.ppf(1 - 1e-4, 100, 0.05)
+
+    @pytest.mark.slow
+    def test_interval_of_scores_is_as_wide_as_errors_where_large_losses_are_foreseen(self) -> None:
+        """As if a small loss were a rare large one, it would be a third wider than 1.96 root mean squared errors."""
+        rng = np.random.default_rng(0)
+        logit = 5 * rng.standard_normal(3000)
+        p = expit(logit - np.quantile(logit, 0.985))
+        outcome = 1 - np.where(rng.random(3000) < p, 1.0, 0.05 * rng.random(3000))
+        view, true = view_of(opacc.Pool(confidence=1 - p)), outcome.mean()
+        found = [
+            estimate_outcomes(*draw_rounds(view, outcome, (20, 40, 60, 80), seed), pool=view) for seed in range(80)
+        ]
+        excluded = sum(not own.low <= true <= own.high for own in found)
+        error = np.sqrt(np.mean([(own.value - true) ** 2 for own in found]))
+        assert excluded <= binom.ppf(1 - 1e-4, 80, 0.05)
+        assert np.mean([own.high - own.low for own in found]) / 2 <= 1.2 * 1.96 * error
 
 
 @pytest.mark.parametrize("least", [0.0, 0.1, 0.1001, 0.2, 1 / 3, 0.55, 0.7, 0.99, 1.0])
