@@ -11,9 +11,12 @@ from unclipped import combine_rounds
 from whole_plan import WholePlan, whole_plan
 
 import opacc_ray as opacc
-from opacc_ray.estimation.estimate import estimate_outcomes
+from opacc_ray.estimation.estimate import KnownPool, estimate_outcomes, numbers_of
+from opacc_ray.estimation.intervals import zero_failure_bound
+from opacc_ray.estimation.sample import join
+from opacc_ray.metrics.metric import parse_metric
 from opacc_ray.parts.view import view_of
-from opacc_ray.samplers import neyman
+from opacc_ray.samplers import neyman, parse_parameters
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
 from opacc_ray.samplers.neyman.sampling import least_share
 
@@ -118,6 +121,52 @@ class TestPrecision:
         error = np.sqrt(np.mean([(own.value - true) ** 2 for own in found]))
         assert excluded <= binom.ppf(1 - 1e-4, 80, 0.05)
         assert np.mean([own.high - own.low for own in found]) / 2 <= 1.2 * 1.96 * error
+
+    @pytest.mark.parametrize(("first", "second"), [(4, 1), (8, 2)])
+    def test_end_of_perfect_answers_is_between_those_of_failures_anywhere_and_where_fewest_are_drawn(
+        self, first: float, second: float
+    ) -> None:
+        """All labels are right, and the model is unsure of a fifth: what a draw with these π can rule out.
+
+        In random places, so many failures are met with 97.5 % or more; where fewest are drawn they are not, so no
+        narrower end can hold there.
+        """
+        rng = np.random.default_rng(1)
+        view = view_of(opacc.Pool(confidence=rng.beta(first, second, 3000)))
+        plan = whole_plan(view, Task(100, neyman.Parameters(), NO_PREVIOUS))
+        [selection], outcomes = draw_rounds(view, np.ones(3000), (100,), 0)
+        num = round(3000 * (1 - estimate_outcomes(selection, outcomes[0], pool=view).low))
+        anywhere = np.mean(1 - plan.probability) ** num
+        hardly = np.prod(1 - np.sort(plan.probability)[:num])
+        assert anywhere <= 0.025 < hardly
+        assert num <= 1.25 * 3000 * zero_failure_bound(100, 0.95)
+
+    def test_no_interval_of_f1_that_holds_wherever_positives_hide_is_narrower(self) -> None:
+        """One pair in 200 matches, in truth as the model says: more could hide than the lower end allows.
+
+        Of as many in random places among those predicted not to match, no label meets one with more than 2.5 %.
+        """
+        rng = np.random.default_rng(2)
+        logit = 7 * rng.standard_normal(10_000)
+        logit -= np.quantile(logit, 0.995)
+        truth, predicted = (rng.random(10_000) < expit(logit)).astype(np.int64), (logit > 0).astype(np.int64)
+        correct, missed = (truth == predicted).astype(np.float64), np.ones(10_000)
+        view = view_of(opacc.Pool(prediction=predicted, confidence=expit(np.abs(logit))))
+        selections, outcomes = draw_rounds(view, correct, (100, 200, 300, 400), 0, serve=["f1@1"])
+        for selection in selections:
+            before = np.asarray(selection.design.labelled_before)
+            given = parse_parameters("neyman", selection.parameters)
+            plan = whole_plan(view, Task(len(selection), given, Previous.of(before, correct[before])))
+            missed[plan.free] *= 1 - plan.probability
+        index = np.concatenate([selection.index for selection in selections])
+        sample, f1 = join(selections, outcomes, truth=truth[index]), parse_metric("f1@1")
+        found = numbers_of(KnownPool(view, predicted, "01"), sample, [f1]).estimate(f1, 0.95)
+        unlabelled = np.setdiff1d(np.flatnonzero(predicted == 0), index)
+        hidden = int(np.log(0.025) / np.log(missed[unlabelled].mean()))
+        matched = 2 * float(truth @ predicted)
+        assert matched / float(predicted.sum() + truth.sum() + hidden) < found.low < found.value
+        assert found.if_predicted is not None
+        assert found.if_predicted.low > found.low
 
 
 @pytest.mark.parametrize("least", [0.0, 0.1, 0.1001, 0.2, 1 / 3, 0.55, 0.7, 0.99, 1.0])
