@@ -2,7 +2,7 @@
 
 A document is a pydantic model. Its first key, ``format``, has the name and the version of its kind, such as
 ``opacc-estimate/2``. Documents are validated when they are created and when they are read: exact types, no unknown key,
-no NaN or infinity. Equal content gives equal bytes. What a key means is the comment at its field, or its description.
+no NaN or infinity. Equal content gives equal bytes. What a key means is the comment at its field.
 
 Every class of documents registers itself in :data:`KINDS`. From version 0.3.0 on documents stay readable: a new key
 gets a default, and any other change gets a new format, whose class reads the old one as well.
@@ -18,7 +18,7 @@ from datetime import date
 from types import UnionType
 from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from opacc_ray.errors import DataError, meant, shortened, shown
 
@@ -50,11 +50,6 @@ def _kinds(annotation: Any) -> set[type]:
     return found.union(*map(_kinds, get_args(annotation)))
 
 
-def format_field(form: str) -> Any:
-    """Return the field ``format`` of a kind of documents."""
-    return Field(default=form, description="name and version of this form")
-
-
 KINDS: dict[str, type["Document"]] = {}
 """Every imported class of documents, by its format."""
 
@@ -65,7 +60,7 @@ class Document(Part):
     remedy: ClassVar[str] = "restore it"
     """What to do about a file that cannot be read."""
 
-    format: str
+    format: str  # name and version of this form
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -18,7 +18,7 @@ from pydantic import Field
 from opacc_ray.audit.comparison import check_models
 from opacc_ray.audit.earlier_labels import check_history
 from opacc_ray.audit.status import check_model
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shown
 from opacc_ray.extract import reference
 from opacc_ray.extract.extraction import Extraction
@@ -106,7 +106,7 @@ class RunPlan(Part):
 class SpecChecks(Document):
     """All checks of a spec before anything is extracted."""
 
-    format: Literal["opacc-check/1"] = format_field("opacc-check/1")
+    format: Literal["opacc-check/1"] = "opacc-check/1"
     spec: str  # file of the spec
     ok: bool  # whether all checks passed
     checks: list[SpecCheck]  # in order, without those that depend on a failed check

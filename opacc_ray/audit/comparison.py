@@ -12,7 +12,7 @@ from pydantic import Field
 
 from opacc_ray.audit.accuracy import basis_of, checked_metric, circumstances_of, class_names, with_labels
 from opacc_ray.audit.earlier_labels import drawn_after_export, read_history, refuse_twice, taught_ids
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimation.adjustments import Allowance
 from opacc_ray.estimation.estimate import KnownPool
@@ -62,7 +62,7 @@ class ComparedPair(Part):
 class ModelComparison(Basis, Document):
     """The model of a run beside others on the same pool, by the labels of the run."""
 
-    format: Literal["opacc-comparison/1"] = format_field("opacc-comparison/1")
+    format: Literal["opacc-comparison/1"] = "opacc-comparison/1"
     same_listing: bool  # whether all pools were listed alike; else examples match by their ids
     # labelled examples of the rounds that were exported as training data: a model that learned them looks better on
     # them than on others

@@ -28,7 +28,7 @@ from opacc_ray.audit.accuracy import (
     with_labels,
 )
 from opacc_ray.audit.earlier_labels import read_history
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import LabelError, SpecError, shown
 from opacc_ray.estimation.adjustments import baseline
 from opacc_ray.estimation.class_totals import Interim
@@ -354,7 +354,7 @@ class WidthCourse(Part):
 class LabelBudget(Document):
     """Forecast of the labels for an interval of ±W: by the confidences before any label, then by the labels."""
 
-    format: Literal["opacc-budget/1"] = format_field("opacc-budget/1")
+    format: Literal["opacc-budget/1"] = "opacc-budget/1"
     run: str  # URI of the run
     metric: str = ACCURACY  # the number that the goal is about, such as f1@defect
     by: str | None = None  # slices that the goal is about, or NAME=SLICE; null: the pool

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from opacc_ray.designs.inclusion_probability import CARRIED
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, redacted, shortened
 from opacc_ray.estimation.sample import Rounds
 from opacc_ray.extract.readers import most_ready
@@ -371,7 +371,7 @@ class RunFailure(Document):
 
     remedy = "delete it"
 
-    format: Literal["opacc-run-failure/1"] = format_field("opacc-run-failure/1")
+    format: Literal["opacc-run-failure/1"] = "opacc-run-failure/1"
     at: str  # time: ISO 8601, UTC
     error: str  # error message
     exit_code: int = Field(ge=1)  # exit code of `opacc run`
@@ -386,7 +386,7 @@ class ExtractionWork(Document):
 
     remedy = "delete it"
 
-    format: Literal["opacc-extraction/1"] = format_field("opacc-extraction/1")
+    format: Literal["opacc-extraction/1"] = "opacc-extraction/1"
     executor: Literal["ray", "local"]  # actors of Ray, or the process of the command
     processes: int = Field(ge=1)  # that computed
     readers: int = Field(ge=0)  # of each, that read for it
@@ -434,7 +434,7 @@ class ShardCounts(Part):
 class RunStatus(Document):
     """State of a run: extraction, rounds and estimate."""
 
-    format: Literal["opacc-status/1"] = format_field("opacc-status/1")
+    format: Literal["opacc-status/1"] = "opacc-status/1"
     run: str  # URI of the run
     shards: ShardCounts  # progress of extraction
     extraction: ExtractionWork | None = None  # the last command that extracted; null: none did since
@@ -626,7 +626,7 @@ class LoggedEntry(Part):
 class RunLog(Document):
     """The log of a run."""
 
-    format: Literal["opacc-log/1"] = format_field("opacc-log/1")
+    format: Literal["opacc-log/1"] = "opacc-log/1"
     run: str  # URI of the run
     head: str | None  # SHA-256 of the newest entry, which depends on all; null: no entry yet
     entries: list[LoggedEntry]  # all entries, in their order

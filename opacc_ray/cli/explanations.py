@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field
 
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.samplers import METHODS, find_method
 
 _NAMES: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null"}
@@ -18,7 +18,7 @@ _NAMES: dict[Any, str] = {str: "text", int: "whole number", float: "number", boo
 class SpecTemplate(Document):
     """A spec to start from, with the keys that matter most."""
 
-    format: Literal["opacc-template/1"] = format_field("opacc-template/1")
+    format: Literal["opacc-template/1"] = "opacc-template/1"
     # the spec, with comments
     yaml: str = Field(default_factory=Path(__file__).with_name("spec_template.yaml").read_text)
 
@@ -65,7 +65,7 @@ class MethodEntry(Part):
 class MethodList(Document):
     """Methods and their parameters."""
 
-    format: Literal["opacc-methods/1"] = format_field("opacc-methods/1")
+    format: Literal["opacc-methods/1"] = "opacc-methods/1"
     methods: list[MethodEntry]  # the methods, in the order of the registry
 
 

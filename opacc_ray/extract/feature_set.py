@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, Strict, model_validator
 
-from opacc_ray.documents import Part, SealedDocument, format_field
+from opacc_ray.documents import Part, SealedDocument
 from opacc_ray.errors import DataError
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.model_code import Code, json_digest
@@ -67,13 +67,13 @@ Folder = Annotated[str, Field(pattern="^[a-z]+-[0-9a-f]{16}$")]
 class IndexedShard(Part):
     """One file of features."""
 
-    file: str = Field(description="name of the file, next to the index")
-    examples: int = Field(ge=0, le=1 << 40, description="examples in it")
-    bytes: int = Field(ge=0, description="size of the file")
-    footer_bytes: int = Field(ge=0, description="bytes from its footer to its end")
-    sha256: str = Field(description="digest of the footer, which holds the SHA-256 of all bytes before it")
-    ids: str = Field(description="SHA-256 of the ids in their order, each after its length in 8 bytes")
-    machine: int | None = Field(default=None, ge=0, description="place of its maker's kind among `machines`")
+    file: str  # name of the file, next to the index
+    examples: int = Field(ge=0, le=1 << 40)  # examples in it
+    bytes: int = Field(ge=0)  # size of the file
+    footer_bytes: int = Field(ge=0)  # bytes from its footer to its end
+    sha256: str  # digest of the footer, which holds the SHA-256 of all bytes before it
+    ids: str  # SHA-256 of the ids in their order, each after its length in 8 bytes
+    machine: int | None = Field(default=None, ge=0)  # place of its maker's kind among `machines`
 
     @property
     def feature_file(self) -> FeatureFile:
@@ -84,9 +84,9 @@ class IndexedShard(Part):
 class Excluded(Part):
     """An example that could not be used."""
 
-    id: str = Field(description="id of the example")
-    reason: str = Field(description="why it could not be used")
-    source: int | None = Field(default=None, description="digest of the part of the pool that it is from")
+    id: str  # id of the example
+    reason: str  # why it could not be used
+    source: int | None = None  # digest of the part of the pool that it is from
 
 
 class Index(SealedDocument):
@@ -94,17 +94,16 @@ class Index(SealedDocument):
 
     remedy: ClassVar[str] = "delete it and run the spec again, finished shards are kept"
 
-    format: Literal["opacc-index/2"] = format_field("opacc-index/2")
-    shards: tuple[IndexedShard, ...] = Field(strict=False, description="the files, in the order of the pool")
-    num_examples: int = Field(ge=0, description="examples in all files")
-    features: dict[str, Annotated[int, Field(ge=1, le=1 << 24)]] = Field(description="feature -> values per example")
-    bad: tuple[Excluded, ...] = Field(strict=False, description="examples that could not be used")
-    predicted: dict[Annotated[int, Strict(False)], int] | None = Field(
-        default=None, description="predicted class -> examples; null for a regression, and where it is not known"
-    )
-    turned: int = Field(default=0, ge=0, description="image files that state an EXIF orientation other than upright")
-    machines: tuple[Machine, ...] = Field(default=(), strict=False, description="kinds of machines that made the files")
-    others: dict[str, str] = Field(default={}, description="other file next to the index -> its SHA-256")
+    format: Literal["opacc-index/2"] = "opacc-index/2"
+    shards: tuple[IndexedShard, ...] = Field(strict=False)  # the files, in the order of the pool
+    num_examples: int = Field(ge=0)  # examples in all files
+    features: dict[str, Annotated[int, Field(ge=1, le=1 << 24)]]  # feature -> values per example
+    bad: tuple[Excluded, ...] = Field(strict=False)  # examples that could not be used
+    # predicted class -> examples; null for a regression, and where it is not known
+    predicted: dict[Annotated[int, Strict(False)], int] | None = None
+    turned: int = Field(default=0, ge=0)  # image files that state an EXIF orientation other than upright
+    machines: tuple[Machine, ...] = Field(default=(), strict=False)  # kinds of machines that made the files
+    others: dict[str, str] = Field(default={})  # other file next to the index -> its SHA-256
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
@@ -210,12 +209,10 @@ def read_other(folder: Store, name: str) -> bytes:
 class FeatureLink(Part):
     """Location of a run's features: a set next to the runs of its output, which they share."""
 
-    folder: str = Field(
-        pattern=f"^[.][.]/{HOME}/[0-9a-f]{{16}}$",
-        description="the set, relative to the run; its name is a digest of all that decides its content",
-    )
-    features: list[str] = Field(min_length=1, description="those of the model, in the set's own files")
-    added: dict[str, Folder] = Field(description="dsa or lsa -> folder of the set that holds it")
+    # the set, relative to the run; its name is a digest of all that decides its content
+    folder: str = Field(pattern=f"^[.][.]/{HOME}/[0-9a-f]{{16}}$")
+    features: list[str] = Field(min_length=1)  # those of the model, in the set's own files
+    added: dict[str, Folder]  # dsa or lsa -> folder of the set that holds it
 
     @property
     def digest(self) -> str:
@@ -228,12 +225,10 @@ class FeatureSetDescription(SealedDocument):
 
     remedy: ClassVar[str] = "delete it and run the spec again, which writes it anew"
 
-    format: Literal["opacc-features/1"] = format_field("opacc-features/1")
-    pool: str = Field(description="URI of the pool")
-    features: list[str] = Field(description="features of the model")
-    decided_by: dict[str, Any] = Field(
-        description="all that decides the content: the listing, the model, its code, the batches"
-    )
+    format: Literal["opacc-features/1"] = "opacc-features/1"
+    pool: str  # URI of the pool
+    features: list[str]  # features of the model
+    decided_by: dict[str, Any]  # all that decides the content: the listing, the model, its code, the batches
 
 
 @dataclass(frozen=True)

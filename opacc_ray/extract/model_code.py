@@ -42,7 +42,7 @@ from zipfile import BadZipFile
 
 from pydantic import Field
 
-from opacc_ray.documents import Part, SealedDocument, format_field
+from opacc_ray.documents import Part, SealedDocument
 from opacc_ray.errors import DataError, counted
 from opacc_ray.lake.store_uris import Store
 from opacc_ray.spec import Spec, modules_of, sources_of
@@ -78,8 +78,8 @@ LIBRARY_OF = {"timm": "timm", "hf": "transformers"}  # package by kind of librar
 class CodeContent(Part):
     """Files and libraries of code."""
 
-    files: dict[str, str] = Field(default={}, description="source file of the user's -> SHA-256")
-    libraries: dict[str, str] = Field(default={}, description="library that builds or runs the model -> version")
+    files: dict[str, str] = Field(default={})  # source file of the user's -> SHA-256
+    libraries: dict[str, str] = Field(default={})  # library that builds or runs the model -> version
 
     def only(self, files: Collection[str], libraries: Collection[str]) -> "CodeContent":
         """Return those of some files and libraries that it has."""
@@ -92,9 +92,8 @@ class CodeContent(Part):
 class Code(CodeContent):
     """The code that determines features, in addition to the spec and the data."""
 
-    edition: int = Field(
-        default=1, ge=1, description="counts how often stored features differed though files and libraries did not"
-    )
+    # counts how often stored features differed though files and libraries did not
+    edition: int = Field(default=1, ge=1)
 
 
 def code_of(spec: Spec) -> Code | None:
@@ -239,7 +238,7 @@ class LoadedCode(CodeContent, SealedDocument):
 
     remedy: ClassVar[str] = "delete the folder and run the spec again"
 
-    format: Literal["opacc-loaded/1"] = format_field("opacc-loaded/1")
+    format: Literal["opacc-loaded/1"] = "opacc-loaded/1"
 
 
 # -- in the process that computes ------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import Field
 
 from opacc_ray.documents import Part
 from opacc_ray.errors import DataError
@@ -62,11 +61,11 @@ Hashes = NDArray[np.uint64]  # 8 bytes of a hash for each id, (N,)
 class Machine(Part):
     """A kind of machine: two of one kind, with equal software, compute the same features of a shard, bit for bit."""
 
-    processor: str = Field(description="name of the GPU, or else of the CPU")
-    capability: str = Field(description="instruction set that torch uses on it, such as AVX512 or sm_90")
-    torch: str = Field(description="version of torch")
-    opacc: str = Field(default=UNKNOWN, description="version of opacc, and the begin of a digest of its code")
-    python: str = Field(default=UNKNOWN, description="minor version of Python")
+    processor: str  # name of the GPU, or else of the CPU
+    capability: str  # instruction set that torch uses on it, such as AVX512 or sm_90
+    torch: str  # version of torch
+    opacc: str = UNKNOWN  # version of opacc, and the begin of a digest of its code
+    python: str = UNKNOWN  # minor version of Python
 
     def __str__(self) -> str:
         return f"{self.processor} ({self.capability}, torch {self.torch}, Python {self.python}, opacc {self.opacc})"

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, format_field
+from opacc_ray.documents import Document
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labels import shown_examples
 from opacc_ray.labels.formats import Context, as_jsonl, is_cant_tell, quoted
@@ -371,12 +371,12 @@ def _inside(node: Any, below: int, breaks: bool) -> Iterator[Element]:
 class LabelSession(Document):
     """Answers that came in while the labelling page was served."""
 
-    format: Literal["opacc-label-session/1"] = format_field("opacc-label-session/1")
-    run: str = Field(description="URI of the run")
-    saved: int = Field(ge=0, description="answers that this server saved, undone ones included")
-    done: int = Field(ge=0, description="answers that are there now")
-    total: int = Field(ge=0, description="answers that are needed: two for examples of the overlap, one for others")
-    different: int = Field(ge=0, description="examples whose answers differ and that have no correction")
+    format: Literal["opacc-label-session/1"] = "opacc-label-session/1"
+    run: str  # URI of the run
+    saved: int = Field(ge=0)  # answers that this server saved, undone ones included
+    done: int = Field(ge=0)  # answers that are there now
+    total: int = Field(ge=0)  # answers that are needed: two for examples of the overlap, one for others
+    different: int = Field(ge=0)  # examples whose answers differ and that have no correction
 
 
 LONGEST, AT_ONCE = 1600, 2  # pixels of a picture's longer side, and pictures rendered at a time

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import LabelError, SpecError, counted, shown
 from opacc_ray.labels import formats, joining, label_log, labelled_rounds
 from opacc_ray.labels.formats import Label, LabelFile, few, parse, quoted
@@ -33,86 +33,86 @@ AnswerState = Literal["counts", "in conflict", "overruled", "withdrawn", "no lab
 class Overruling(Part):
     """A label that does not count, and the one that counts instead."""
 
-    id: str = Field(description="id of the example")
-    label: str = Field(description="label that does not count")
-    annotator: str | None = Field(description="its annotator, if known")
-    place: str = Field(description="its file and line")
-    by_label: str | None = Field(description="label that counts instead; null: can't tell")
-    by_annotator: str | None = Field(description="its annotator, if known")
+    id: str  # id of the example
+    label: str  # label that does not count
+    annotator: str | None  # its annotator, if known
+    place: str  # its file and line
+    by_label: str | None  # label that counts instead; null: can't tell
+    by_annotator: str | None  # its annotator, if known
 
 
 class ImportedLabels(Document, RoundCounts):
     """An imported file of labels, and the rounds after it; the fields of a round describe the newest one."""
 
-    format: Literal["opacc-import/1"] = format_field("opacc-import/1")
-    file: str = Field(description="name of the file")
-    rows: int = Field(ge=0, description="rows in the file, unanswered ones included")
-    names: dict[str, str] = Field(default={}, description="ids of examples by other names that the file has for them")
-    labels: int = Field(default=0, ge=0, description="examples with a label in the file")
-    cant_tell: int = Field(default=0, ge=0, description="examples that are answered by can't tell alone")
-    blank: int = Field(default=0, ge=0, description="rows without an answer")
-    left_out: int = Field(default=0, ge=0, description="rows of examples that were not selected, which were left out")
-    unknown: int = Field(default=0, ge=0, description="rows of ids that the pool lacks, which were left out too")
-    annotators: list[str] = Field(default=[], description="annotators in the file, the first hundred names")
-    answers: dict[int, int] = Field(default={}, description="round -> its examples that the file answers")
-    rounds: list[RoundCounts] = Field(default=[], description="all rounds")
-    again: bool = Field(description="whether the same file was imported before, so that nothing changed")
-    conflict: ConflictRule = Field(description="the run's rule for labels that differ")
-    overruled: list[Overruling] = Field(description="labels overruled by this file or in it, the first hundred")
-    num_overruled: int = Field(ge=0, description="number of labels overruled by this file or in it")
-    notes: list[str] = Field(default=[], description="how the file was read, where it may be meant otherwise")
+    format: Literal["opacc-import/1"] = "opacc-import/1"
+    file: str  # name of the file
+    rows: int = Field(ge=0)  # rows in the file, unanswered ones included
+    names: dict[str, str] = Field(default={})  # ids of examples by other names that the file has for them
+    labels: int = Field(default=0, ge=0)  # examples with a label in the file
+    cant_tell: int = Field(default=0, ge=0)  # examples that are answered by can't tell alone
+    blank: int = Field(default=0, ge=0)  # rows without an answer
+    left_out: int = Field(default=0, ge=0)  # rows of examples that were not selected, which were left out
+    unknown: int = Field(default=0, ge=0)  # rows of ids that the pool lacks, which were left out too
+    annotators: list[str] = Field(default=[])  # annotators in the file, the first hundred names
+    answers: dict[int, int] = Field(default={})  # round -> its examples that the file answers
+    rounds: list[RoundCounts] = Field(default=[])  # all rounds
+    again: bool  # whether the same file was imported before, so that nothing changed
+    conflict: ConflictRule  # the run's rule for labels that differ
+    overruled: list[Overruling]  # labels overruled by this file or in it, the first hundred
+    num_overruled: int = Field(ge=0)  # number of labels overruled by this file or in it
+    notes: list[str] = Field(default=[])  # how the file was read, where it may be meant otherwise
 
 
 class WithdrawnLabels(Document):
     """Withdrawn labels, and the rounds after the withdrawal."""
 
-    format: Literal["opacc-withdrawn/1"] = format_field("opacc-withdrawn/1")
-    run: str = Field(description="URI of the run")
-    at: str = Field(description="time in ISO 8601, UTC")
-    file: str | None = Field(description="file, by the name under which it is kept; null: the labels of an example")
-    source: str | None = Field(description="own name of the file, if known")
-    id: str | None = Field(description="id of the example; null: a file")
-    labels: int = Field(ge=0, description="withdrawn answers, can't tell included")
-    cant_tell: int = Field(default=0, ge=0, description="those of them that are can't tell")
-    answers: dict[int, int] = Field(description="round -> its examples that they answered")
-    rounds: list[RoundCounts] = Field(description="all rounds; empty if labels are in conflict")
-    drawn_later: list[int] = Field(description="rounds that were drawn after them, and remain as drawn")
-    unread: str | None = Field(default=None, description="why the labels of the rounds cannot be counted now")
+    format: Literal["opacc-withdrawn/1"] = "opacc-withdrawn/1"
+    run: str  # URI of the run
+    at: str  # time in ISO 8601, UTC
+    file: str | None  # file, by the name under which it is kept; null: the labels of an example
+    source: str | None  # own name of the file, if known
+    id: str | None  # id of the example; null: a file
+    labels: int = Field(ge=0)  # withdrawn answers, can't tell included
+    cant_tell: int = Field(default=0, ge=0)  # those of them that are can't tell
+    answers: dict[int, int]  # round -> its examples that they answered
+    rounds: list[RoundCounts]  # all rounds; empty if labels are in conflict
+    drawn_later: list[int]  # rounds that were drawn after them, and remain as drawn
+    unread: str | None = None  # why the labels of the rounds cannot be counted now
 
 
 class Answered(Part):
     """One answer by one annotator to one example."""
 
-    id: str = Field(description="id of the example")
-    label: str | None = Field(description="label as written, a class index as its name; null: can't tell")
-    annotator: str | None = Field(description="annotator, if known")
-    labelled_at: str | None = Field(description="time of the answer, if it is in the file")
-    imported_at: str | None = Field(description="time of the import, if known")
-    file: str = Field(description="file, by the name under which it is kept")
-    source: str | None = Field(description="own name of the file, if known")
-    place: str = Field(description="file and line")
-    correction: bool = Field(description="whether it is a correction")
-    state: AnswerState = Field(description="whether it counts; no label: it is no class, or no number")
+    id: str  # id of the example
+    label: str | None  # label as written, a class index as its name; null: can't tell
+    annotator: str | None  # annotator, if known
+    labelled_at: str | None  # time of the answer, if it is in the file
+    imported_at: str | None  # time of the import, if known
+    file: str  # file, by the name under which it is kept
+    source: str | None  # own name of the file, if known
+    place: str  # file and line
+    correction: bool  # whether it is a correction
+    state: AnswerState  # whether it counts; no label: it is no class, or no number
 
 
 class AnswerList(Document):
     """All answers to the examples of a run."""
 
-    format: Literal["opacc-answers/1"] = format_field("opacc-answers/1")
-    run: str = Field(description="URI of the run")
-    conflict: ConflictRule = Field(description="the run's rule for labels that differ")
-    answers: list[Answered] = Field(description="every answer, by example, in the order of import")
+    format: Literal["opacc-answers/1"] = "opacc-answers/1"
+    run: str  # URI of the run
+    conflict: ConflictRule  # the run's rule for labels that differ
+    answers: list[Answered]  # every answer, by example, in the order of import
 
 
 class ExportedLabels(Document):
     """Labelled examples, exported to another tool."""
 
-    format: Literal["opacc-export-labels/1"] = format_field("opacc-export-labels/1")
-    run: str = Field(description="URI of the run")
-    tool: str = Field(description="name of the tool")
-    to: str = Field(description="URI of the file or folder")
-    examples: int = Field(ge=0, description="number of labelled examples")
-    notes: list[str] = Field(default_factory=list, description="what to know of these examples")
+    format: Literal["opacc-export-labels/1"] = "opacc-export-labels/1"
+    run: str  # URI of the run
+    tool: str  # name of the tool
+    to: str  # URI of the file or folder
+    examples: int = Field(ge=0)  # number of labelled examples
+    notes: list[str] = Field(default_factory=list)  # what to know of these examples
 
 
 def answered_rounds(selections: Sequence[Selection], ids: Iterable[str]) -> dict[int, int]:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, format_field
+from opacc_ray.documents import Document
 from opacc_ray.errors import DataError
 from opacc_ray.labels.formats import Label, LabelFile, parse
 from opacc_ray.labels.joining import name_by_number, numbers_in
@@ -37,37 +37,27 @@ class LabelAction(Document):
 
     remedy: ClassVar[str] = "restore it"
 
-    format: Literal["opacc-label-action/1"] = format_field("opacc-label-action/1")
-    action: Literal["import", "correct", "withdraw", "rule", "spec"] = Field(
-        description="a file was imported; a label was corrected; labels were withdrawn; a rule was set by a command, "
-        "or by an edited spec"
-    )
-    at: str = Field(description="time in ISO 8601, UTC")
-    file: str | None = Field(default=None, description="file of labels, by the name under which it is kept")
-    file_format: str | None = Field(
-        default=None, description="format of the file; null: it is recognised by the content"
-    )
-    source: str | None = Field(default=None, description="own name of the file")
-    from_run: str | None = Field(default=None, description="run whose answers the file has; null: it came from people")
-    annotator: str | None = Field(default=None, description="annotator named by the importer; null: as in the file")
-    names: dict[str, str] = Field(default={}, description="ids of examples by other names that the file has for them")
-    ids: list[str] = Field(default=[], description="examples that were corrected or withdrawn")
-    conflict: ConflictRule | None = Field(default=None, description="new rule for labels that differ; null: unchanged")
-    score: ScoreSpec | None = Field(default=None, description="new score of a regression; null: unchanged")
-    overlap: float | None = Field(
-        default=None, ge=0, le=1, description="new share of examples that two annotators label; null: unchanged"
-    )
-    numbers_are_classes: bool | None = Field(
-        default=None,
-        description="whether numbers in the file are indexes of classes that have names; of a spec: in files from then "
-        "on; null: unchanged, and of a file: they are",
-    )
-    show: list[str] | None = Field(
-        default=None, description="columns of rows that annotators see from then on; null: unchanged"
-    )
-    guidance: Guidance | None = Field(
-        default=None, description="what annotators are asked and told from then on; null: unchanged"
-    )
+    format: Literal["opacc-label-action/1"] = "opacc-label-action/1"
+    # a file was imported; a label was corrected; labels were withdrawn; a rule was set by a command, or by an edited
+    # spec
+    action: Literal["import", "correct", "withdraw", "rule", "spec"]
+    at: str  # time in ISO 8601, UTC
+    file: str | None = None  # file of labels, by the name under which it is kept
+    file_format: str | None = None  # format of the file; null: it is recognised by the content
+    source: str | None = None  # own name of the file
+    from_run: str | None = None  # run whose answers the file has; null: it came from people
+    annotator: str | None = None  # annotator named by the importer; null: as in the file
+    names: dict[str, str] = Field(default={})  # ids of examples by other names that the file has for them
+    ids: list[str] = Field(default=[])  # examples that were corrected or withdrawn
+    conflict: ConflictRule | None = None  # new rule for labels that differ; null: unchanged
+    score: ScoreSpec | None = None  # new score of a regression; null: unchanged
+    # new share of examples that two annotators label; null: unchanged
+    overlap: float | None = Field(default=None, ge=0, le=1)
+    # whether numbers in the file are indexes of classes that have names; of a spec: in files from then on; null:
+    # unchanged, and of a file: they are
+    numbers_are_classes: bool | None = None
+    show: list[str] | None = None  # columns of rows that annotators see from then on; null: unchanged
+    guidance: Guidance | None = None  # what annotators are asked and told from then on; null: unchanged
 
     def words(self) -> str:
         by = f" by {self.annotator}" if self.annotator else ""

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.runs.run_documents import AccuracyEstimate, HistorySource, RoundCounts, RunHeader, SliceTable
 from opacc_ray.runs.series import Attempts
@@ -158,7 +158,7 @@ class RunReport(Conclusion, Document):
 
     remedy: ClassVar[str] = "make it again with `opacc report`"
 
-    format: Literal["opacc-report/1"] = format_field("opacc-report/1")
+    format: Literal["opacc-report/1"] = "opacc-report/1"
     name: str  # name of the audit
     measure: str  # measure that is estimated: accuracy, or the score of a regression
     worth: str | None  # gain over a simple random sample, in one sentence
@@ -191,5 +191,5 @@ class RunReport(Conclusion, Document):
 class WrittenReport(Conclusion, Document):
     """Files of a report, and what it says first."""
 
-    format: Literal["opacc-report-files/1"] = format_field("opacc-report-files/1")
+    format: Literal["opacc-report-files/1"] = "opacc-report-files/1"
     files: list[str]  # URIs of the page, the JSON document and the summary

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, SealedDocument, format_field
+from opacc_ray.documents import Document, Part, SealedDocument
 from opacc_ray.errors import DataError, SpecError, shown
 from opacc_ray.estimation.intervals import as_html, as_text, clipped
 from opacc_ray.extract.feature_set import FeatureLink
@@ -219,7 +219,7 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
 
     remedy: ClassVar[str] = "delete it and run `opacc estimate` again"
 
-    format: Literal["opacc-estimate/2"] = format_field("opacc-estimate/2")
+    format: Literal["opacc-estimate/2"] = "opacc-estimate/2"
     labels_digest: str  # digest of the labels; the estimate is out of date once it differs
     label_files: list[str] = Field(default=[])  # files of labels, and of the log of labels, that it was computed from
     # what the interval includes in addition to the sampling design
@@ -266,7 +266,7 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
 class Stated(Document):
     """An estimate was stated; the file that the entry of the log names has it."""
 
-    format: Literal["opacc-stated/1"] = format_field("opacc-stated/1")
+    format: Literal["opacc-stated/1"] = "opacc-stated/1"
     value: float | None  # the estimate; null if it could not be read
 
     def words(self) -> str:
@@ -408,7 +408,7 @@ class RunHeader(SealedDocument):
 
     remedy: ClassVar[str] = "restore it or start a new run"
 
-    format: Literal["opacc-run/2"] = format_field("opacc-run/2")
+    format: Literal["opacc-run/2"] = "opacc-run/2"
     spec: Spec  # the spec, with every default
     digest: str  # digest of everything that decides the result
     pool: PoolListing  # listing of the pool
@@ -467,7 +467,7 @@ class ModelSanity(SealedDocument):
 
     remedy: ClassVar[str] = "delete it and run the spec again"
 
-    format: Literal["opacc-sanity/1"] = format_field("opacc-sanity/1")
+    format: Literal["opacc-sanity/1"] = "opacc-sanity/1"
     trial: list[str]  # warnings from the trial of some examples before extraction
     predicted: Predicted | None  # predictions for the pool; null before extraction
     warnings: list[str]  # warnings about these predictions
@@ -493,7 +493,7 @@ def described_files(files: Mapping[str, bytes]) -> tuple[str, dict[str, KeptFile
 class Draw(SealedDocument):
     """The draw of a round. It is created after its files; the round exists from then on."""
 
-    format: Literal["opacc-draw/1"] = format_field("opacc-draw/1")
+    format: Literal["opacc-draw/1"] = "opacc-draw/1"
     run: str  # digest of the run that owns the draw
     features: str  # digest of the features that it was drawn from
     folder: str  # folder of the files below the round: a digest of all of them
@@ -514,7 +514,7 @@ class ClosedRound(SealedDocument):
 
     remedy: ClassVar[str] = "restore it, or delete it to open the round again"
 
-    format: Literal["opacc-closed/2"] = format_field("opacc-closed/2")
+    format: Literal["opacc-closed/2"] = "opacc-closed/2"
     selection: str  # SHA-256 of the selection of the round
     given_up: list[str]  # ids without a label; they count as not drawn
 
@@ -525,7 +525,7 @@ class ClosedRound(SealedDocument):
 class Taught(Document):
     """Labelled examples that were exported as training data."""
 
-    format: Literal["opacc-taught/1"] = format_field("opacc-taught/1")
+    format: Literal["opacc-taught/1"] = "opacc-taught/1"
     ids: list[str]  # ids of the examples
 
     def words(self) -> str:
@@ -576,7 +576,7 @@ class Goal(GoalProgress, SealedDocument):
 
     remedy: ClassVar[str] = "restore it, or delete it"
 
-    format: Literal["opacc-goal/1"] = format_field("opacc-goal/1")
+    format: Literal["opacc-goal/1"] = "opacc-goal/1"
 
     def words(self) -> str:
         of = "" if self.target == "accuracy" else f"{self.target} "
@@ -588,7 +588,7 @@ class Seal(SealedDocument):
 
     remedy: ClassVar[str] = "restore it from a backup"
 
-    format: Literal["opacc-seal/1"] = format_field("opacc-seal/1")
+    format: Literal["opacc-seal/1"] = "opacc-seal/1"
     metrics: list[str]  # numbers that will be stated; accuracy is always one
     level: float = Field(gt=0, lt=1)  # confidence level of the intervals
     by: list[str] = Field(default=[])  # slices that they will be stated by
@@ -616,7 +616,7 @@ class Seal(SealedDocument):
 class DrawnRound(Document):
     """A round that was drawn, or the answer that no further round is needed."""
 
-    format: Literal["opacc-round/1"] = format_field("opacc-round/1")
+    format: Literal["opacc-round/1"] = "opacc-round/1"
     run: str  # URI of the run
     method: str | None = None  # sampling method; null if nothing was drawn
     round: int | None = Field(default=None, ge=1)  # number of the round; null if nothing was drawn
@@ -657,7 +657,7 @@ class KeptHistory(SealedDocument):
 
     remedy: ClassVar[str] = "restore it from a backup"
 
-    format: Literal["opacc-kept-history/1"] = format_field("opacc-kept-history/1")
+    format: Literal["opacc-kept-history/1"] = "opacc-kept-history/1"
     run: str | None  # digest of the run
     folder: str = Field(pattern="^[0-9a-f]{16}$")  # folder of the files: a digest of all of them
     files: dict[str, KeptFile]  # by name: labelled-1.parquet, judges.parquet
@@ -673,7 +673,7 @@ Ended = Literal["done", "waits for labels", "wrong spec", "failed", "interrupted
 class RunExit(Document):
     """Exit status of `opacc run`, written to storage for other programs."""
 
-    format: Literal["opacc-run-exit/1"] = format_field("opacc-run-exit/1")
+    format: Literal["opacc-run-exit/1"] = "opacc-run-exit/1"
     ended: Ended  # done: nothing is missing; wrong spec: exit code 2; interrupted: run it again
     exit_code: int  # exit code of `opacc run`; also 0 if the run waits for labels
     run: str | None  # URI of the run; null if it was not created
@@ -694,7 +694,7 @@ class Commit(SealedDocument):
 
     remedy: ClassVar[str] = "restore it from a backup"
 
-    format: Literal["opacc-commit/1"] = format_field("opacc-commit/1")
+    format: Literal["opacc-commit/1"] = "opacc-commit/1"
     run: str  # digest of the run
     number: int = Field(ge=1)  # number of the entry
     previous: str | None  # SHA-256 of the file of the entry before; null: the first entry
@@ -715,7 +715,7 @@ class Commit(SealedDocument):
 class Removal(Document):
     """The last entry of a run: its files are deleted."""
 
-    format: Literal["opacc-removal/1"] = format_field("opacc-removal/1")
+    format: Literal["opacc-removal/1"] = "opacc-removal/1"
 
     def words(self) -> str:
         return "removed"

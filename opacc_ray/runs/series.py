@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, counted, shortened
 from opacc_ray.extract.feature_set import FeatureLink, Index, describe, read_index
 from opacc_ray.extract.model_code import Code
@@ -234,7 +234,7 @@ class Attempt(Part):
 class RemovedAttempt(Document):
     """What an output keeps of a run that was removed after a round was drawn, in ``removed/``."""
 
-    format: Literal["opacc-removed-attempt/1"] = format_field("opacc-removed-attempt/1")
+    format: Literal["opacc-removed-attempt/1"] = "opacc-removed-attempt/1"
     pool: str  # digest of the listing of its pool
     attempt: Attempt  # the run
 

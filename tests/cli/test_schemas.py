@@ -31,7 +31,7 @@ def test_committed_schemas_are_current(name: str, made: dict[str, bytes]) -> Non
 def test_every_kind_of_document_has_a_schema() -> None:
     """Also of modules that the command does not import: every class that declares a format is known."""
     texts = [path.read_text() for path in (ROOT / "opacc_ray").rglob("*.py")]
-    form = re.compile(r'(?:default=|format_field\()"(opacc-[a-z-]+/\d+)"')
+    form = re.compile(r'format: Literal\["(opacc-[a-z-]+/\d+)"\]')
     declared = {found for text in texts for found in form.findall(text)}
     assert declared == {kind.model_fields["format"].default for kind in kinds()}
     assert len(declared) > 40

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 from opacc_ray.cli import command as cli
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.report.facts import Column, Table
 from opacc_ray.report.page import html_table
 from opacc_ray.runs.run import Run
@@ -27,7 +27,7 @@ class RoundWeights(Part):
 class Effective(Document):
     """The effective number of labels of each round."""
 
-    format: Literal["example-effective/1"] = format_field("example-effective/1")
+    format: Literal["example-effective/1"] = "example-effective/1"
     rounds: list[RoundWeights]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.extensions.case_files import stem_of
 from opacc_ray.extensions.characterize.classes import Clusters, Grouped, Metrics, Regions, find_clusters, measure
@@ -48,53 +48,40 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class ClassCoverage(Part):
     """Coverage of one class; null if unknown, and the remarks give the reason."""
 
-    name: str = Field(description="name of the class")
-    examples: int = Field(ge=0, description="examples of the class")
-    ep: float = Field(ge=0, description="equivalence partitioning: its share of the examples, times the classes")
-    cp: Share | None = Field(description="centroid positioning: share of them near their centroid")
-    bc: Share | None = Field(description="boundary conditioning: share of them near a boundary")
-    pbc: dict[str, Share] | None = Field(
-        description="pairwise boundary conditioning: other class -> share of them near the boundary to it, if any"
-    )
-    shift: Share | None = Field(
-        default=None, description="Jensen-Shannon divergence of their features from those of the reference"
-    )
-    shift_error: float | None = Field(default=None, description="its standard error, by Monte Carlo")
-    shift_floor: Share | None = Field(
-        default=None, description="the same between random parts of both sets together, as large as they are"
-    )
-    moved: Moved | None = Field(
-        default=None, description="whether their features have moved; null: they are too few, or it was not asked for"
-    )
+    name: str  # name of the class
+    examples: int = Field(ge=0)  # examples of the class
+    ep: float = Field(ge=0)  # equivalence partitioning: its share of the examples, times the classes
+    cp: Share | None  # centroid positioning: share of them near their centroid
+    bc: Share | None  # boundary conditioning: share of them near a boundary
+    # pairwise boundary conditioning: other class -> share of them near the boundary to it, if any
+    pbc: dict[str, Share] | None
+    shift: Share | None = None  # Jensen-Shannon divergence of their features from those of the reference
+    shift_error: float | None = None  # its standard error, by Monte Carlo
+    shift_floor: Share | None = None  # the same between random parts of both sets together, as large as they are
+    moved: Moved | None = None  # whether their features have moved; null: they are too few, or it was not asked for
 
 
 class SetCoverage(Part):
     """Coverage of one data set: classes, centres and boundaries."""
 
-    name: Name = Field(
-        description="the pool; the examples of all rounds; a set without a run; or what these are compared with"
-    )
-    examples: int = Field(ge=1, description="examples in it")
-    grouped_by: Literal["prediction", "label"] = Field(description="how examples are assigned to classes")
-    classes: list[ClassCoverage] = Field(description="every class of the model, in its order")
-    requirements: int | None = Field(
-        default=None, ge=0, description="requirements of neuron coverage that the set meets; null: it has no coverage"
-    )
-    remarks: list[str] = Field(description="remarks on measures that are unknown, with the reason")
+    name: Name  # the pool; the examples of all rounds; a set without a run; or what these are compared with
+    examples: int = Field(ge=1)  # examples in it
+    grouped_by: Literal["prediction", "label"]  # how examples are assigned to classes
+    classes: list[ClassCoverage]  # every class of the model, in its order
+    # requirements of neuron coverage that the set meets; null: it has no coverage
+    requirements: int | None = Field(default=None, ge=0)
+    remarks: list[str]  # remarks on measures that are unknown, with the reason
 
 
 class ModelCoverage(Part):
     """Coverage of the data sets of one run, or of one set without a run."""
 
-    run: str = Field(description="URI of the run or of the set; empty: a set in memory")
-    name: str = Field(description="name of its audit, or of the set")
-    reference: str | None = Field(
-        description="URI of the reference, whose centroids and distances measure all sets; null: those of the pool do"
-    )
-    criterion: str | None = Field(default=None, description="criterion of neuron coverage; null: there is none")
-    sets: list[SetCoverage] = Field(
-        description="the pool and the selection, or a set without a run; and the reference, if there is one"
-    )
+    run: str  # URI of the run or of the set; empty: a set in memory
+    name: str  # name of its audit, or of the set
+    # URI of the reference, whose centroids and distances measure all sets; null: those of the pool do
+    reference: str | None
+    criterion: str | None = None  # criterion of neuron coverage; null: there is none
+    sets: list[SetCoverage]  # the pool and the selection, or a set without a run; and the reference, if there is one
 
 
 class Characterization(Document):
@@ -102,14 +89,12 @@ class Characterization(Document):
 
     remedy: ClassVar[str] = "make it again with `opacc characterize`"
 
-    format: Literal["opacc-characterization/1"] = format_field("opacc-characterization/1")
-    radius: float = Field(gt=0, le=1, description="r: near the centroid is within this share of the largest distance")
-    boundary: list[Share] = Field(
-        min_length=2, max_length=2, description="[θ₁, θ₂]: near a boundary is a confidence in between"
-    )
-    seed: int = Field(ge=0, description="of the mixtures that shifts are measured by")
-    models: list[ModelCoverage] = Field(description="one per run")
-    made_with: str = Field(description="version of opacc_ray")
+    format: Literal["opacc-characterization/1"] = "opacc-characterization/1"
+    radius: float = Field(gt=0, le=1)  # r: near the centroid is within this share of the largest distance
+    boundary: list[Share] = Field(min_length=2, max_length=2)  # [θ₁, θ₂]: near a boundary is a confidence in between
+    seed: int = Field(ge=0)  # of the mixtures that shifts are measured by
+    models: list[ModelCoverage]  # one per run
+    made_with: str  # version of opacc_ray
 
 
 # -- the data sets of a characterisation ---------------------------------------------------------------------------

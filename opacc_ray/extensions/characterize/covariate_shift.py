@@ -72,11 +72,10 @@ _AT_ONCE = 100
 class Moved(Part):
     """Whether the features of a class have moved from the reference, by a permutation test."""
 
-    sd: float = Field(ge=0, description="largest difference of means, in standard deviations of the class")
-    p: float = Field(ge=0, le=1, description="probability of one as large in any class by chance, by random exchange")
-    detects: float = Field(
-        ge=0, description="move along one direction, in the same unit, that is found with probability 0.8 at level 0.05"
-    )
+    sd: float = Field(ge=0)  # largest difference of means, in standard deviations of the class
+    p: float = Field(ge=0, le=1)  # probability of one as large in any class by chance, by random exchange
+    # move along one direction, in the same unit, that is found with probability 0.8 at level 0.05
+    detects: float = Field(ge=0)
 
 
 class Exchanged(NamedTuple):

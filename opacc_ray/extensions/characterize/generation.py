@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import softmax
 
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.case_files import READERS, suffix_of
 from opacc_ray.extensions.characterize.characterization import Share
@@ -358,14 +358,14 @@ DOCUMENT = "generation.json"
 class GeneratedSet(Part):
     """One set of feature vectors, and the predictions of the model for them."""
 
-    shares: str = Field(description="percent near centroids - percent near boundaries")
-    count: int = Field(ge=1, description="number of vectors")
-    accuracy: Share = Field(description="share predicted as their class, by a move that keeps the rules")
-    predicted: Share = Field(description="share predicted as their class")
-    violations: Share = Field(description="share whose move broke a property of classifiers")
-    near_centroid: Share | None = Field(description="accuracy of those near a centroid; null: there are none")
-    near_boundary: Share | None = Field(description="accuracy of those near a boundary; null: there are none")
-    file: str = Field(description="URI of the vectors, .npz")
+    shares: str  # percent near centroids - percent near boundaries
+    count: int = Field(ge=1)  # number of vectors
+    accuracy: Share  # share predicted as their class, by a move that keeps the rules
+    predicted: Share  # share predicted as their class
+    violations: Share  # share whose move broke a property of classifiers
+    near_centroid: Share | None  # accuracy of those near a centroid; null: there are none
+    near_boundary: Share | None  # accuracy of those near a boundary; null: there are none
+    file: str  # URI of the vectors, .npz
 
 
 class Generation(Document):
@@ -373,24 +373,23 @@ class Generation(Document):
 
     remedy: ClassVar[str] = "make it again with `opacc generate`"
 
-    format: Literal["opacc-generation/1"] = format_field("opacc-generation/1")
-    run: str = Field(description="URI of the run whose model is tested")
-    source: str = Field(description="URI of the data set that vectors start from")
-    labels: Literal["label", "prediction"] = Field(description="how examples are assigned to classes")
-    sources: int = Field(ge=1, description="examples that vectors start from")
-    head: Literal["rest of the network", "last layer"] = Field(
-        description="what judges vectors: the model's own layers after the cut; or, from stored features alone, its "
-        "last layer, recovered from these"
-    )
-    layer: str | None = Field(default=None, description="layer whose output vectors replace; null: the stored one")
-    shape: list[int] | None = Field(default=None, description="shape of a vector as the layer's map")
-    agreement: Share = Field(description="share of examples for which it predicts what the run holds")
-    radius: float = Field(gt=0, le=1, description="r: near the centroid is within this share of the largest distance")
-    boundary: list[Share] = Field(min_length=2, max_length=2, description="[θ₁, θ₂]: confidence near a boundary")
-    seed: int = Field(ge=0, description="of the draw")
-    sets: list[GeneratedSet] = Field(description="the sets, in the requested order")
-    pictures: Pictures | None = Field(description="null if none were requested")
-    remarks: list[str] = Field(description="remarks on the sets")
+    format: Literal["opacc-generation/1"] = "opacc-generation/1"
+    run: str  # URI of the run whose model is tested
+    source: str  # URI of the data set that vectors start from
+    labels: Literal["label", "prediction"]  # how examples are assigned to classes
+    sources: int = Field(ge=1)  # examples that vectors start from
+    # what judges vectors: the model's own layers after the cut; or, from stored features alone, its last layer,
+    # recovered from these
+    head: Literal["rest of the network", "last layer"]
+    layer: str | None = None  # layer whose output vectors replace; null: the stored one
+    shape: list[int] | None = None  # shape of a vector as the layer's map
+    agreement: Share  # share of examples for which it predicts what the run holds
+    radius: float = Field(gt=0, le=1)  # r: near the centroid is within this share of the largest distance
+    boundary: list[Share] = Field(min_length=2, max_length=2)  # [θ₁, θ₂]: confidence near a boundary
+    seed: int = Field(ge=0)  # of the draw
+    sets: list[GeneratedSet]  # the sets, in the requested order
+    pictures: Pictures | None  # null if none were requested
+    remarks: list[str]  # remarks on the sets
 
 
 class Wanted(NamedTuple):

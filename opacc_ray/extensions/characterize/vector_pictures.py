@@ -44,15 +44,13 @@ LONGEST, COLUMNS, MARGIN = 64, 10, 4
 class Pictures(Part):
     """Decoded vectors, and the accuracy of the decoder."""
 
-    file: str = Field(
-        description="URI of the contact sheet, PNG: two rows for each set, of decoded vectors and below them the "
-        "nearest real images"
-    )
-    vectors: list[list[int]] = Field(description="the vectors of each row: their numbers in the file of the set")
-    images: int = Field(ge=1, description="images that the decoder is fitted to, or that measure its error")
-    error: float = Field(ge=0, description="root mean squared error of images it is not fitted to; pixels in [0, 1]")
-    baseline: float = Field(ge=0, description="the same if each is taken for the mean image")
-    distance: float = Field(ge=0, description="median distance of a decoded vector from its nearest real image, as RMS")
+    # URI of the contact sheet, PNG: two rows for each set, of decoded vectors and below them the nearest real images
+    file: str
+    vectors: list[list[int]]  # the vectors of each row: their numbers in the file of the set
+    images: int = Field(ge=1)  # images that the decoder is fitted to, or that measure its error
+    error: float = Field(ge=0)  # root mean squared error of images it is not fitted to; pixels in [0, 1]
+    baseline: float = Field(ge=0)  # the same if each is taken for the mean image
+    distance: float = Field(ge=0)  # median distance of a decoded vector from its nearest real image, as RMS
 
 
 def draw_pictures(

@@ -21,7 +21,7 @@ from pydantic import Field
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.progress import Progress
 from opacc_ray.cluster import local
-from opacc_ray.documents import Document, format_field
+from opacc_ray.documents import Document
 from opacc_ray.errors import counted
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.labelled_rounds import read_rounds
@@ -38,7 +38,7 @@ from opacc_ray.spec import load_spec
 class DemoResult(Document):
     """The estimate of the demo, and the true accuracy."""
 
-    format: Literal["opacc-demo/1"] = format_field("opacc-demo/1")
+    format: Literal["opacc-demo/1"] = "opacc-demo/1"
     run: str  # URI of the run
     report: str  # path of the report, an HTML page
     folder: str  # folder with all files of the demo

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.audit.accuracy import request_of
-from opacc_ray.documents import Document, Part, SealedDocument, format_field
+from opacc_ray.documents import Document, Part, SealedDocument
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.extract.feature_set import DESCRIPTION, HOME, INDEX, read_index
 from opacc_ray.extract.table_columns import folder_of
@@ -66,7 +66,7 @@ class Predicate(Signer):
 class Signature(Signer, Document):
     """A signature of a run."""
 
-    format: Literal["opacc-signature/1"] = format_field("opacc-signature/1")
+    format: Literal["opacc-signature/1"] = "opacc-signature/1"
     run: str  # URI of the run
     key: str  # SHA-256 of the public key
     head: str  # digest of the newest entry of the log that is signed
@@ -78,7 +78,7 @@ class Signed(SealedDocument):
 
     remedy: ClassVar[str] = "restore it from a backup"
 
-    format: Literal["opacc-signed/1"] = format_field("opacc-signed/1")
+    format: Literal["opacc-signed/1"] = "opacc-signed/1"
     by: str  # who signed it
     role: str  # in which role
     key: str  # SHA-256 of the public key
@@ -90,7 +90,7 @@ class Signed(SealedDocument):
 class SealState(Document):
     """A seal of a run."""
 
-    format: Literal["opacc-sealed/1"] = format_field("opacc-sealed/1")
+    format: Literal["opacc-sealed/1"] = "opacc-sealed/1"
     run: str  # URI of the run
     at: str  # time of the seal: ISO 8601, UTC
     seal: Seal  # what was promised
@@ -235,7 +235,7 @@ class PackedRun(Document):
 
     remedy: ClassVar[str] = "ask for the archive again"
 
-    format: Literal["opacc-packed/1"] = format_field("opacc-packed/1")
+    format: Literal["opacc-packed/1"] = "opacc-packed/1"
     run: str  # URI of the run
     name: str = Field(pattern="^[^/\\\\]+$")  # name of the run: its folder in the archive
     made_with: str  # version of opacc_ray that made the archive
@@ -246,7 +246,7 @@ class PackedRun(Document):
 class EvidencePack(Document):
     """An archive with which others check a run."""
 
-    format: Literal["opacc-pack/2"] = format_field("opacc-pack/2")
+    format: Literal["opacc-pack/2"] = "opacc-pack/2"
     file: str  # URI of the archive
     sha256: str  # its digest
     files: int = Field(ge=1)  # number of files in it

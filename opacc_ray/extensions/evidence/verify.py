@@ -24,7 +24,7 @@ from pydantic import Field
 from opacc_ray.audit import earlier_labels
 from opacc_ray.audit.accuracy import estimate, measure_accuracy
 from opacc_ray.audit.status import SANITY
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, counted, shortened, shown
 from opacc_ray.estimation.failures import uses_regression
 from opacc_ray.extensions.evidence import evidence
@@ -105,7 +105,7 @@ class Verified(Part):
 class Verification(Verified, Document):
     """Result of verifying all files of a run and its signatures."""
 
-    format: Literal["opacc-verification/1"] = format_field("opacc-verification/1")
+    format: Literal["opacc-verification/1"] = "opacc-verification/1"
     run: str  # URI of the run
     objects: ChangedObjects | None  # objects of the pool that changed; null if unknown
 
@@ -452,7 +452,7 @@ class RecomputedEstimate(StatedEstimate):
 class PackVerification(Verified, Document):
     """Result of checking an archive of evidence."""
 
-    format: Literal["opacc-pack-verification/1"] = format_field("opacc-pack-verification/1")
+    format: Literal["opacc-pack-verification/1"] = "opacc-pack-verification/1"
     file: str  # URI of the archive
     sha256: str  # its digest
     run: str  # URI of the run, as the maker of the archive says

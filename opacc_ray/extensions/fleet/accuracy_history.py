@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from opacc_ray.audit.status import read_failure
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.metrics.metric import ACCURACY
@@ -28,20 +28,20 @@ USUAL_OUTPUTS = ".", "audits"
 class HistoryPoint(Part):
     """Estimate of a run."""
 
-    run: str = Field(description="URI of the run")
-    made: str = Field(description="time at which the pool was listed: ISO 8601, UTC")
-    value: float = Field(description="estimate")
-    low: float = Field(description="lower end of the interval")
-    high: float = Field(description="upper end of the interval")
-    level: float = Field(gt=0, lt=1, description="confidence level")
-    n: int = Field(ge=0, description="number of draws that the estimate uses")
-    pool_size: int = Field(ge=0, description="number of examples in its population")
-    measure: str = Field(description="measure that is estimated: accuracy, or the score of a regression")
-    methods: list[str] = Field(description="sampling methods of the rounds, in order")
-    model: str | None = Field(description="digest of the model's weights; null if the spec names none")
-    pool: str = Field(description="digest of the pool's listing")
-    design_based: bool = Field(description="whether the interval holds by the sampling design alone")
-    population: Population = Field(description="population that it is for; points of one are a series over time")
+    run: str  # URI of the run
+    made: str  # time at which the pool was listed: ISO 8601, UTC
+    value: float  # estimate
+    low: float  # lower end of the interval
+    high: float  # upper end of the interval
+    level: float = Field(gt=0, lt=1)  # confidence level
+    n: int = Field(ge=0)  # number of draws that the estimate uses
+    pool_size: int = Field(ge=0)  # number of examples in its population
+    measure: str  # measure that is estimated: accuracy, or the score of a regression
+    methods: list[str]  # sampling methods of the rounds, in order
+    model: str | None  # digest of the model's weights; null if the spec names none
+    pool: str  # digest of the pool's listing
+    design_based: bool  # whether the interval holds by the sampling design alone
+    population: Population  # population that it is for; points of one are a series over time
 
     @property
     def time(self) -> float:
@@ -52,17 +52,15 @@ class HistoryPoint(Part):
 class AccuracyHistory(Document):
     """Estimates of the runs of an audit over time: the answer of `opacc history`."""
 
-    format: Literal["opacc-history/1"] = format_field("opacc-history/1")
-    name: str = Field(description="name of the audit")
-    source: str = Field(description="URI of the output that holds its runs")
-    number: str | None = Field(
-        default=None, description="the number of the points, such as f1@defect in camera=north; null: the result"
-    )
-    points: list[HistoryPoint] = Field(description="estimates of the runs, oldest first")
-    waiting: list[str] = Field(default=[], description="URIs of runs without an estimate yet")
-    failed: list[str] = Field(default=[], description="URIs of runs that failed before their first round")
-    without: list[str] = Field(default=[], description="URIs of runs whose estimate does not state the number")
-    unread: list[str] = Field(default=[], description="files that cannot be read")
+    format: Literal["opacc-history/1"] = "opacc-history/1"
+    name: str  # name of the audit
+    source: str  # URI of the output that holds its runs
+    number: str | None = None  # the number of the points, such as f1@defect in camera=north; null: the result
+    points: list[HistoryPoint]  # estimates of the runs, oldest first
+    waiting: list[str] = Field(default=[])  # URIs of runs without an estimate yet
+    failed: list[str] = Field(default=[])  # URIs of runs that failed before their first round
+    without: list[str] = Field(default=[])  # URIs of runs whose estimate does not state the number
+    unread: list[str] = Field(default=[])  # files that cannot be read
 
 
 def history_of_runs(name: str, output: str | None = None, number: NumberName = RESULT) -> AccuracyHistory:

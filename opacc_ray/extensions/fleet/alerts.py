@@ -45,28 +45,24 @@ from opacc_ray.runs.run import Run
 class AlertCheck(Limit):
     """Check of an alert limit, and the interval that decided it."""
 
-    slice: str | None = Field(
-        default=None, description="the slice whose interval has the lowest upper end; null: no slices, or undecided"
-    )
-    value: float | None = Field(default=None, description="the number, or the drop; null: undecided")
-    low: float | None = Field(default=None, description="lower end of the interval")
-    high: float | None = Field(default=None, description="upper end of the interval")
-    level: float = Field(gt=0, lt=1, description="confidence level of the interval, as in the rule")
-    raised: bool = Field(description="whether the whole interval is on the wrong side of the limit")
-    reason: str | None = Field(
-        description="why the check is undecided, or assumptions in addition to the sampling design"
-    )
+    slice: str | None = None  # the slice whose interval has the lowest upper end; null: no slices, or undecided
+    value: float | None = None  # the number, or the drop; null: undecided
+    low: float | None = None  # lower end of the interval
+    high: float | None = None  # upper end of the interval
+    level: float = Field(gt=0, lt=1)  # confidence level of the interval, as in the rule
+    raised: bool  # whether the whole interval is on the wrong side of the limit
+    reason: str | None  # why the check is undecided, or assumptions in addition to the sampling design
 
 
 class AlertRule(Part):
     """When alerts are raised, and the bound on false ones."""
 
-    limits: list[Limit] = Field(description="limits of audits without their own")
-    false_alarms: float = Field(description="maximum share of summaries with a false alert")
-    decided_by: Literal["interval", "sequence"] = Field(description="kind of interval that decides")
-    questions: int = Field(ge=1, description="number of checks of all audits; each gets an equal share of false_alarms")
-    level: float = Field(gt=0, lt=1, description="confidence level of each check: 1 - false_alarms / questions")
-    guarantee: str = Field(description="error bound in words")
+    limits: list[Limit]  # limits of audits without their own
+    false_alarms: float  # maximum share of summaries with a false alert
+    decided_by: Literal["interval", "sequence"]  # kind of interval that decides
+    questions: int = Field(ge=1)  # number of checks of all audits; each gets an equal share of false_alarms
+    level: float = Field(gt=0, lt=1)  # confidence level of each check: 1 - false_alarms / questions
+    guarantee: str  # error bound in words
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
 from opacc_ray.audit.status import status
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.extensions.fleet.fleet_summary import FLEETS, open_alerts
 from opacc_ray.extensions.fleet.queue import AuditOutcome
@@ -55,17 +53,17 @@ READ_EVERY = 60.0
 class MetricSample(Part):
     """One value of a metric."""
 
-    name: str = Field(description="name of the metric")
-    labels: dict[str, str] = Field(description="label -> value")
-    value: float = Field(description="its value")
+    name: str  # name of the metric
+    labels: dict[str, str]  # label -> value
+    value: float  # its value
 
 
 class OutputMetrics(Document):
     """The state of an output as metrics."""
 
-    format: Literal["opacc-metrics/1"] = format_field("opacc-metrics/1")
-    output: str = Field(description="URI of the output")
-    samples: list[MetricSample] = Field(description="all values")
+    format: Literal["opacc-metrics/1"] = "opacc-metrics/1"
+    output: str  # URI of the output
+    samples: list[MetricSample]  # all values
 
     @property
     def text(self) -> str:

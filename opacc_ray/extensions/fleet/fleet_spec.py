@@ -45,11 +45,9 @@ LimitKey = Literal["min", "max_drop", "min_slices"]
 class Limit(Part):
     """A limit of an audit."""
 
-    kind: LimitKey | Literal["watch"] = Field(description="key of the limit in the spec")
-    limit: float = Field(description="minimum accuracy or metric, or maximum drop, or tolerance of a watch")
-    of: str = Field(
-        default=ACCURACY, description="accuracy, another metric, or the slices whose accuracies are checked"
-    )
+    kind: LimitKey | Literal["watch"]  # key of the limit in the spec
+    limit: float  # minimum accuracy or metric, or maximum drop, or tolerance of a watch
+    of: str = ACCURACY  # accuracy, another metric, or the slices whose accuracies are checked
 
     @property
     def name(self) -> str:

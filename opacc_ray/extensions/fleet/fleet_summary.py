@@ -15,7 +15,7 @@ from pydantic import Field
 from opacc_ray.audit import accuracy
 from opacc_ray.audit.status import RunStatus, status
 from opacc_ray.designs.inclusion_probability import CARRIED
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted, shortened, shown
 from opacc_ray.estimation.model_comparison import INDEPENDENT
 from opacc_ray.extensions.fleet import alerts
@@ -43,60 +43,49 @@ FLEETS, SUMMARY, ACKNOWLEDGED = "fleets/", "summary.json", "acknowledged/"
 class WaitingRun(Part):
     """A run that waits for labels."""
 
-    run: str = Field(description="URI of the run")
-    round: int = Field(ge=1, description="number of the newest round that waits")
-    missing: int = Field(ge=1, description="number of examples that wait for a label")
-    since: str = Field(description="time at which that round was drawn: ISO 8601, UTC")
-    days: float = Field(ge=0, description="days between that time and the summary")
+    run: str  # URI of the run
+    round: int = Field(ge=1)  # number of the newest round that waits
+    missing: int = Field(ge=1)  # number of examples that wait for a label
+    since: str  # time at which that round was drawn: ISO 8601, UTC
+    days: float = Field(ge=0)  # days between that time and the summary
 
 
 class Change(StatedEstimate):
     """Change of the accuracy since the previous audit."""
 
-    before: str = Field(description="URI of the run of the previous audit")
-    how: Literal["paired", "independent", "carried"] = Field(
-        description="paired: both models on the labelled examples of one pool; independent: two samples; carried: "
-        "labels of the earlier run count in this one as well, and the interval of two samples is wider than it need be"
-    )
-    significant: bool = Field(description="whether the interval excludes 0")
+    before: str  # URI of the run of the previous audit
+    # paired: both models on the labelled examples of one pool; independent: two samples; carried: labels of the earlier
+    # run count in this one as well, and the interval of two samples is wider than it need be
+    how: Literal["paired", "independent", "carried"]
+    significant: bool  # whether the interval excludes 0
 
 
 class AuditGoal(Part):
     """The goal of an audit by its spec."""
 
-    metric: str = Field(description="accuracy, or a metric such as recall@defect")
-    least: float = Field(description="least value by the spec")
-    number: StatedEstimate | None = Field(description="the number in the last estimate; null: it is not stated")
+    metric: str  # accuracy, or a metric such as recall@defect
+    least: float  # least value by the spec
+    number: StatedEstimate | None  # the number in the last estimate; null: it is not stated
 
 
 class AuditSummary(Part):
     """State of an audit of a fleet."""
 
-    name: str = Field(description="name of the audit")
-    model: str | None = Field(description="name of the model in the fleet; null: the fleet lists audits")
-    pool: str | None = Field(description="name of the pool in the fleet; null: the fleet lists audits")
-    run: str | None = Field(
-        default=None, description="URI of the run on the current pool; null: it failed, or was not run"
-    )
-    failure: AuditFailure | None = Field(default=None, description="failure since the last success; null: none")
-    attempt: Attempt | None = Field(default=None, description="last attempt of the fleet to run it; null: unknown")
-    report: str | None = Field(
-        default=None, description="report of the run of the last estimate, from the folder of the summary; null: none"
-    )
-    goal: AuditGoal | None = Field(default=None, description="least number by the spec; null: none")
-    change: Change | None = Field(
-        default=None, description="change since the previous audit; null: there is no previous audit"
-    )
-    waiting: list[WaitingRun] = Field(
-        default=[], description="runs that wait for labels, from the run of the last estimate on"
-    )
-    alerts: list[AlertCheck] = Field(default=[], description="checks of the alert limits")
-    notes: list[str] = Field(default=[], description="caveats about the last estimate, in sentences")
-    history: list[HistoryPoint] = Field(default=[], description="estimates of its runs, oldest first")
-    watch: WatchedAudit | None = Field(default=None, description="state of its watch; null: it has none, or no labels")
-    apart: str | None = Field(
-        default=None, description="earlier runs that are left out because their population differs, and how; null: none"
-    )
+    name: str  # name of the audit
+    model: str | None  # name of the model in the fleet; null: the fleet lists audits
+    pool: str | None  # name of the pool in the fleet; null: the fleet lists audits
+    run: str | None = None  # URI of the run on the current pool; null: it failed, or was not run
+    failure: AuditFailure | None = None  # failure since the last success; null: none
+    attempt: Attempt | None = None  # last attempt of the fleet to run it; null: unknown
+    report: str | None = None  # report of the run of the last estimate, from the folder of the summary; null: none
+    goal: AuditGoal | None = None  # least number by the spec; null: none
+    change: Change | None = None  # change since the previous audit; null: there is no previous audit
+    waiting: list[WaitingRun] = Field(default=[])  # runs that wait for labels, from the run of the last estimate on
+    alerts: list[AlertCheck] = Field(default=[])  # checks of the alert limits
+    notes: list[str] = Field(default=[])  # caveats about the last estimate, in sentences
+    history: list[HistoryPoint] = Field(default=[])  # estimates of its runs, oldest first
+    watch: WatchedAudit | None = None  # state of its watch; null: it has none, or no labels
+    apart: str | None = None  # earlier runs that are left out because their population differs, and how; null: none
 
     @property
     def last(self) -> HistoryPoint | None:
@@ -112,11 +101,11 @@ class Acknowledgement(Document):
 
     remedy: ClassVar[str] = "delete it, and acknowledge the alert again"
 
-    format: Literal["opacc-acknowledged/1"] = format_field("opacc-acknowledged/1")
-    alert: str = Field(description="the alert: audit, kind, and metric or slices; or audit and `failure`")
-    by: str = Field(description="who knows of it")
-    at: str = Field(description="time: ISO 8601, UTC")
-    note: str | None = Field(default=None, description="what is done about it")
+    format: Literal["opacc-acknowledged/1"] = "opacc-acknowledged/1"
+    alert: str  # the alert: audit, kind, and metric or slices; or audit and `failure`
+    by: str  # who knows of it
+    at: str  # time: ISO 8601, UTC
+    note: str | None = None  # what is done about it
 
     def __str__(self) -> str:
         return f"acknowledged by {self.by} at {facts.minute(self.at)}{f': {self.note}' * bool(self.note)}"
@@ -125,14 +114,14 @@ class Acknowledgement(Document):
 class Problem(Part):
     """An alert or a failure that is not over."""
 
-    fleet: str = Field(description="name of the fleet")
-    audit: str = Field(description="name of the audit, or of a fleet that has no summary")
-    alert: str = Field(description="what it is, whatever the run: audit, kind, and metric or slices")
-    text: str = Field(description="the alert or failure in one sentence")
-    since: str = Field(description="time at which it began: ISO 8601, UTC")
-    check: AlertCheck | None = Field(default=None, description="the check that raised the alert; null: a failure")
-    failure: AuditFailure | None = Field(default=None, description="the failure; null: an alert")
-    acknowledged: Acknowledgement | None = Field(default=None, description="who knows of it; null: nobody yet")
+    fleet: str  # name of the fleet
+    audit: str  # name of the audit, or of a fleet that has no summary
+    alert: str  # what it is, whatever the run: audit, kind, and metric or slices
+    text: str  # the alert or failure in one sentence
+    since: str  # time at which it began: ISO 8601, UTC
+    check: AlertCheck | None = None  # the check that raised the alert; null: a failure
+    failure: AuditFailure | None = None  # the failure; null: an alert
+    acknowledged: Acknowledgement | None = None  # who knows of it; null: nobody yet
 
     @property
     def news(self) -> str:
@@ -145,11 +134,10 @@ class Problem(Part):
 class Delivery(Part):
     """Delivery of a notice to one receiver."""
 
-    to: str = Field(description="receiver: $NAME of a variable, a URI, or a URL without its secret parts")
-    state: Literal["delivered", "known", "failed"] = Field(
-        description="known: nothing has changed since the last delivery, so nothing was sent"
-    )
-    error: str | None = Field(description="why it was not delivered, in one sentence; null: it was delivered")
+    to: str  # receiver: $NAME of a variable, a URI, or a URL without its secret parts
+    # known: nothing has changed since the last delivery, so nothing was sent
+    state: Literal["delivered", "known", "failed"]
+    error: str | None  # why it was not delivered, in one sentence; null: it was delivered
 
 
 class FleetSummary(Document):
@@ -160,30 +148,28 @@ class FleetSummary(Document):
         "them, are then forgotten"
     )
 
-    format: Literal["opacc-fleet/1"] = format_field("opacc-fleet/1")
-    name: str = Field(description="name of the fleet")
-    folder: str = Field(description="URI of the folder that holds summary.html, summary.json and summary.md")
-    made: str = Field(description="time of the summary: ISO 8601, UTC")
-    answer: str = Field(description="state of the fleet in one sentence")
-    audits: list[AuditSummary] = Field(description="audits in the order of the fleet")
-    rule: AlertRule | None = Field(description="rule that raises alerts; null: none")
-    problems: list[Problem] = Field(default=[], description="alerts, then failures, that are not over")
-    made_with: str = Field(description="version of opacc_ray that made the summary")
-    deliveries: list[Delivery] = Field(default=[], description="delivery of the notice to each receiver")
-    exit_codes: list[int] = Field(
-        default=[],
-        description="exit codes of everything that is wrong, that of the command first: failures, delivery, alerts",
-    )
+    format: Literal["opacc-fleet/1"] = "opacc-fleet/1"
+    name: str  # name of the fleet
+    folder: str  # URI of the folder that holds summary.html, summary.json and summary.md
+    made: str  # time of the summary: ISO 8601, UTC
+    answer: str  # state of the fleet in one sentence
+    audits: list[AuditSummary]  # audits in the order of the fleet
+    rule: AlertRule | None  # rule that raises alerts; null: none
+    problems: list[Problem] = Field(default=[])  # alerts, then failures, that are not over
+    made_with: str  # version of opacc_ray that made the summary
+    deliveries: list[Delivery] = Field(default=[])  # delivery of the notice to each receiver
+    # exit codes of everything that is wrong, that of the command first: failures, delivery, alerts
+    exit_codes: list[int] = Field(default=[])
 
 
 class OpenAlerts(Document):
     """What is wrong in the fleets of an output, by their last summaries: the answer of `opacc fleet alerts`."""
 
-    format: Literal["opacc-alerts/1"] = format_field("opacc-alerts/1")
-    output: str = Field(description="URI of the output")
-    fleets: list[str] = Field(description="names of its fleets")
-    alerts: list[Problem] = Field(description="alerts and failures that are not over")
-    unknown: list[str] = Field(default=[], description="audits without an accuracy, of which no alert can be raised")
+    format: Literal["opacc-alerts/1"] = "opacc-alerts/1"
+    output: str  # URI of the output
+    fleets: list[str]  # names of its fleets
+    alerts: list[Problem]  # alerts and failures that are not over
+    unknown: list[str] = Field(default=[])  # audits without an accuracy, of which no alert can be raised
 
 
 def summarise(fleet: Fleet, ends: Sequence[Ended], before: FleetSummary | None) -> FleetSummary:

@@ -28,7 +28,7 @@ from pydantic import Field, field_validator
 from opacc_ray.audit import verbs
 from opacc_ray.audit.progress import Progress
 from opacc_ray.audit.verbs import Stage
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import ClusterError, DataError, OpaccError, shortened
 from opacc_ray.extensions.fleet.fleet_spec import Fleet, FleetAudit
 from opacc_ray.extensions.fleet.watched_audit import labels_for_next
@@ -51,9 +51,9 @@ SILENT = 600.0
 class AuditFailure(Part):
     """An audit that failed."""
 
-    error: str = Field(description="error in one sentence")
-    exit_code: int = Field(ge=1, description="exit code of `opacc run` for this error")
-    at: str = Field(description="time of the failure: ISO 8601, UTC")
+    error: str  # error in one sentence
+    exit_code: int = Field(ge=1)  # exit code of `opacc run` for this error
+    at: str  # time of the failure: ISO 8601, UTC
 
 
 AttemptState = Literal["running", "succeeded", "failed", "interrupted"]
@@ -62,9 +62,9 @@ AttemptState = Literal["running", "succeeded", "failed", "interrupted"]
 class Attempt(Part):
     """Last attempt of a fleet to run an audit."""
 
-    state: AttemptState = Field(description="state of the attempt")
-    began: str = Field(description="start time: ISO 8601, UTC")
-    seen: str = Field(description="end time; for a running attempt, time of its last sign of life")
+    state: AttemptState  # state of the attempt
+    began: str  # start time: ISO 8601, UTC
+    seen: str  # end time; for a running attempt, time of its last sign of life
 
     @field_validator("began", "seen")
     @classmethod
@@ -79,14 +79,13 @@ class AuditOutcome(Document):
 
     remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
 
-    format: Literal["opacc-outcome/1"] = format_field("opacc-outcome/1")
-    audit: str = Field(description="name of the audit")
-    attempt: Attempt = Field(description="last attempt")
-    run: str | None = Field(description="URI of the run; null: the last attempt has not succeeded")
-    heads: dict[str, str] = Field(
-        default={}, description="URI of a run -> head of its log at the last success, so that a rollback is noticed"
-    )
-    failure: AuditFailure | None = Field(description="last failure; null once an attempt has succeeded")
+    format: Literal["opacc-outcome/1"] = "opacc-outcome/1"
+    audit: str  # name of the audit
+    attempt: Attempt  # last attempt
+    run: str | None  # URI of the run; null: the last attempt has not succeeded
+    # URI of a run -> head of its log at the last success, so that a rollback is noticed
+    heads: dict[str, str] = Field(default={})
+    failure: AuditFailure | None  # last failure; null once an attempt has succeeded
 
     def now(self, state: AttemptState) -> "AuditOutcome":
         """Return the outcome with a state of its attempt at this time."""

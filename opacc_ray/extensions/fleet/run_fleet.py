@@ -23,9 +23,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from pydantic import Field
-
-from opacc_ray.documents import Document, format_field
+from opacc_ray.documents import Document
 from opacc_ray.errors import AlertError, DeliveryError, OpaccError, SpecError, counted, shortened
 from opacc_ray.extensions.fleet import fleet_summary, summary_page
 from opacc_ray.extensions.fleet.alerts import AlertRule
@@ -57,16 +55,14 @@ HARMLESS = str.maketrans("<>", "‹›")
 class AlertNotice(Document):
     """What is wrong with a fleet, as a receiver gets it; a service shows the ``text``, a file has all."""
 
-    format: Literal["opacc-alert/1"] = format_field("opacc-alert/1")
-    fleet: str = Field(description="name of the fleet")
-    text: str = Field(default="", description="the notice as text, one line each, as a chat shows it")
-    state: Literal["firing", "resolved"] = Field(
-        default="firing", description="firing: something is wrong; resolved: nothing is wrong any more"
-    )
-    made: str = Field(description="time of the notice: ISO 8601, UTC")
-    summary: str = Field(description="URI of the page of the summary")
-    problems: list[Problem] = Field(description="alerts and failures")
-    guarantee: str | None = Field(default=None, description="error bound in words; null: no limits are set")
+    format: Literal["opacc-alert/1"] = "opacc-alert/1"
+    fleet: str  # name of the fleet
+    text: str = ""  # the notice as text, one line each, as a chat shows it
+    state: Literal["firing", "resolved"] = "firing"  # firing: something is wrong; resolved: nothing is wrong any more
+    made: str  # time of the notice: ISO 8601, UTC
+    summary: str  # URI of the page of the summary
+    problems: list[Problem]  # alerts and failures
+    guarantee: str | None = None  # error bound in words; null: no limits are set
 
 
 class DeliveredAlerts(Document):
@@ -74,10 +70,9 @@ class DeliveredAlerts(Document):
 
     remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
 
-    format: Literal["opacc-delivered/1"] = format_field("opacc-delivered/1")
-    receivers: dict[str, list[Problem]] = Field(
-        description="alerts and failures by SHA-256 of the address of the receiver that knows of them"
-    )
+    format: Literal["opacc-delivered/1"] = "opacc-delivered/1"
+    # alerts and failures by SHA-256 of the address of the receiver that knows of them
+    receivers: dict[str, list[Problem]]
 
 
 class FleetError(OpaccError):

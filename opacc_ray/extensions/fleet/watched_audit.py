@@ -23,7 +23,7 @@ from opacc_ray.designs.design import Design
 from opacc_ray.designs.draw_probability import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import CARRIED, NEW, Grown, InclusionProbability
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, LabelError, OpaccError, counted
 from opacc_ray.estimation.failures import failures_by_design
 from opacc_ray.estimation.intervals import Estimate
@@ -66,38 +66,33 @@ _UNCLEAR = re.compile(f"{_YEAR_LAST}|{_DAY_AND_MONTH}|{_MONTH}", re.IGNORECASE)
 class WatchedWindow(Part):
     """One window of a watched audit."""
 
-    run: str = Field(description="name of the run that brought it, or of the slice that it is")
-    created: str = Field(description="when the run was created")
-    examples: int = Field(ge=0, description="examples of the window")
-    estimate: StatedEstimate | None = Field(default=None, description="estimated accuracy; null without labels")
-    change: StatedEstimate | None = Field(default=None, description="difference from the accuracy of the reference")
-    evidence: float | None = Field(default=None, description="evidence of a drop so far; null without labels")
-    without_labels: float | None = Field(
-        description="accuracy if confidence means here what it meant in the reference; null if it is not known"
-    )
+    run: str  # name of the run that brought it, or of the slice that it is
+    created: str  # when the run was created
+    examples: int = Field(ge=0)  # examples of the window
+    estimate: StatedEstimate | None = None  # estimated accuracy; null without labels
+    change: StatedEstimate | None = None  # difference from the accuracy of the reference
+    evidence: float | None = None  # evidence of a drop so far; null without labels
+    # accuracy if confidence means here what it meant in the reference; null if it is not known
+    without_labels: float | None
 
 
 class WatchedAudit(Document):
     """A watched audit: its windows, and whether they raise the alarm; the answer of `opacc watch`."""
 
-    format: Literal["opacc-watch/1"] = format_field("opacc-watch/1")
-    audit: str = Field(description="name of the audit")
-    output: str = Field(description="URI of the folder of its runs")
-    reference: str = Field(description="name of the run or slice that is the reference")
-    estimate: StatedEstimate = Field(description="estimated accuracy of the reference")
-    tolerance: float = Field(description="accuracy drop to tolerate")
-    false_alarms: float = Field(description="maximum false-alarm probability over the audit's lifetime")
-    windows: list[WatchedWindow] = Field(description="windows, the oldest first")
-    order: str = Field(description="the first and the last window, and what orders them")
-    alarm: str | None = Field(description="run or slice of the window in which the alarm was raised; null: none")
-    delay: int | None = Field(
-        description="windows like the last after which a further drop by 5 points is noticed; null: more than 520"
-    )
-    exact: bool = Field(description="whether every window was drawn label by label, so that the rate holds exactly")
-    answer: str = Field(description="the state in one sentence")
-    notes: list[str] = Field(
-        default=[], description="what else limits the result, such as a removed reference or a low window"
-    )
+    format: Literal["opacc-watch/1"] = "opacc-watch/1"
+    audit: str  # name of the audit
+    output: str  # URI of the folder of its runs
+    reference: str  # name of the run or slice that is the reference
+    estimate: StatedEstimate  # estimated accuracy of the reference
+    tolerance: float  # accuracy drop to tolerate
+    false_alarms: float  # maximum false-alarm probability over the audit's lifetime
+    windows: list[WatchedWindow]  # windows, the oldest first
+    order: str  # the first and the last window, and what orders them
+    alarm: str | None  # run or slice of the window in which the alarm was raised; null: none
+    delay: int | None  # windows like the last after which a further drop by 5 points is noticed; null: more than 520
+    exact: bool  # whether every window was drawn label by label, so that the rate holds exactly
+    answer: str  # the state in one sentence
+    notes: list[str] = Field(default=[])  # what else limits the result, such as a removed reference or a low window
 
     @property
     def labelled(self) -> list[WatchedWindow]:

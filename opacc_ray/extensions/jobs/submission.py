@@ -24,13 +24,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
-
 from opacc_ray.audit.progress import LOG
 from opacc_ray.audit.status import ended_by, status
 from opacc_ray.audit.verbs import Resolved, resolve
 from opacc_ray.cluster import session
-from opacc_ray.documents import Document, format_field
+from opacc_ray.documents import Document
 from opacc_ray.errors import (
     ClusterError,
     DataError,
@@ -70,18 +68,16 @@ EXIT_FILE = "exit_file"
 class Submission(Document):
     """A submitted or existing job on a cluster, with its result."""
 
-    format: Literal["opacc-submission/1"] = format_field("opacc-submission/1")
-    id: str = Field(description="submission id of the job: the name of its run, and -2, -3, … after a failure")
-    run: str = Field(description="URI of the run")
-    found: bool = Field(description="whether the job existed already, so that nothing was submitted")
-    status: str = Field(description="status from Ray: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED")
-    modules: list[str] = Field(description="files of code that were submitted; empty if the job existed")
-    ended: Ended | None = Field(description="result; null while the job runs")
-    exit_code: int | None = Field(description="exit code of `opacc run` in the job; null while it runs")
-    waits_for: str | None = Field(
-        description="the next thing to do, in words; null while the job runs, or if it failed"
-    )
-    error: str | None = Field(description="error message of the job; null if it did not fail")
+    format: Literal["opacc-submission/1"] = "opacc-submission/1"
+    id: str  # submission id of the job: the name of its run, and -2, -3, … after a failure
+    run: str  # URI of the run
+    found: bool  # whether the job existed already, so that nothing was submitted
+    status: str  # status from Ray: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED
+    modules: list[str]  # files of code that were submitted; empty if the job existed
+    ended: Ended | None  # result; null while the job runs
+    exit_code: int | None  # exit code of `opacc run` in the job; null while it runs
+    waits_for: str | None  # the next thing to do, in words; null while the job runs, or if it failed
+    error: str | None  # error message of the job; null if it did not fail
 
 
 # -- the job server -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, format_field
+from opacc_ray.documents import Document
 from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.labels import shown_examples
 from opacc_ray.labels.formats import FORMATS, Context, Task, Way, link_to, warnings_about
@@ -33,24 +33,21 @@ THUMBNAIL, THUMBNAIL_BYTES = 800, 90_000
 class LabellingTasks(Document):
     """Tasks of a round, written for a labelling tool."""
 
-    format: Literal["opacc-tasks/1"] = format_field("opacc-tasks/1")
-    run: str = Field(description="URI of the run")
-    round: int = Field(ge=1, description="number of the round")
-    tool: str = Field(description="name of the tool")
-    folder: str = Field(description="folder of the files, with the copies of images")
-    files: list[str] = Field(description="URIs of tasks and configurations")
-    examples: int = Field(ge=0, description="number of examples to label")
-    images: Way | None = Field(
-        description="how images reach annotators: links that expire, copies, pictures inside the tasks, or plain URIs; "
-        "null: examples are no pictures"
-    )
-    columns: list[str] = Field(default=[], description="columns of the rows that annotators see")
-    links_end: str | None = Field(description="time at which the links expire in ISO 8601, UTC; null without links")
-    twice: int = Field(ge=0, description="examples assigned to two annotators")
-    annotators: dict[str, int] = Field(description="annotator -> number of examples; empty: all label the same tasks")
-    objects: ChangedObjects | None = Field(
-        default=None, description="images that changed since extraction: annotators see other content"
-    )
+    format: Literal["opacc-tasks/1"] = "opacc-tasks/1"
+    run: str  # URI of the run
+    round: int = Field(ge=1)  # number of the round
+    tool: str  # name of the tool
+    folder: str  # folder of the files, with the copies of images
+    files: list[str]  # URIs of tasks and configurations
+    examples: int = Field(ge=0)  # number of examples to label
+    # how images reach annotators: links that expire, copies, pictures inside the tasks, or plain URIs; null: examples
+    # are no pictures
+    images: Way | None
+    columns: list[str] = Field(default=[])  # columns of the rows that annotators see
+    links_end: str | None  # time at which the links expire in ISO 8601, UTC; null without links
+    twice: int = Field(ge=0)  # examples assigned to two annotators
+    annotators: dict[str, int]  # annotator -> number of examples; empty: all label the same tasks
+    objects: ChangedObjects | None = None  # images that changed since extraction: annotators see other content
 
 
 def write_tasks(

@@ -32,9 +32,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
-from pydantic import Field
-
-from opacc_ray.documents import Document, format_field
+from opacc_ray.documents import Document
 from opacc_ray.errors import DataError, SpecError, StorageError, shortened
 from opacc_ray.extensions.lakes import catalogs
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
@@ -191,12 +189,12 @@ DICTIONARY = "dictionary.csv"
 class ExportedTables(Document):
     """Report of exported tables."""
 
-    format: Literal["opacc-tables/1"] = format_field("opacc-tables/1")
-    run: str = Field(description="URI of the run")
-    to: str = Field(description="URI of the tables")
-    rows: dict[str, int] = Field(description="table -> rows of this run")
-    dictionary: str = Field(description="URI of the description of all columns")
-    views: str | None = Field(default=None, description="URI of the views in SQL; null in documents without views")
+    format: Literal["opacc-tables/1"] = "opacc-tables/1"
+    run: str  # URI of the run
+    to: str  # URI of the tables
+    rows: dict[str, int]  # table -> rows of this run
+    dictionary: str  # URI of the description of all columns
+    views: str | None = None  # URI of the views in SQL; null in documents without views
 
 
 def export_tables(

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from opacc_ray.audit.status import FAILURE, RunStatus, status, write_failure
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.extract.feature_set import DESCRIPTION, HOME, INDEX, read_description, read_index
 from opacc_ray.labels.formats import few
@@ -40,68 +40,60 @@ State = Literal["failed", "not extracted", "not drawn", "waits for labels", "to 
 class ListedRun(Part):
     """A run of an output."""
 
-    name: str = Field(description="name of the run: the last part of its URI")
-    run: str = Field(description="URI of the run")
-    state: State = Field(description="state of the run")
-    waits_for: str | None = Field(
-        description="the next thing to do, or why the run is not readable; null if nothing is left"
-    )
-    labels: int = Field(default=0, ge=0, description="draws with a label")
-    estimate: StatedEstimate | None = Field(default=None, description="the last estimate; null if there is none")
-    measure: str | None = Field(
-        default=None, description="what is estimated: accuracy, or a score; null without an estimate"
-    )
-    created: str | None = Field(default=None, description="when the run was created: ISO 8601, UTC; null if unknown")
-    days: float | None = Field(default=None, description="days since then")
+    name: str  # name of the run: the last part of its URI
+    run: str  # URI of the run
+    state: State  # state of the run
+    waits_for: str | None  # the next thing to do, or why the run is not readable; null if nothing is left
+    labels: int = Field(default=0, ge=0)  # draws with a label
+    estimate: StatedEstimate | None = None  # the last estimate; null if there is none
+    measure: str | None = None  # what is estimated: accuracy, or a score; null without an estimate
+    created: str | None = None  # when the run was created: ISO 8601, UTC; null if unknown
+    days: float | None = None  # days since then
 
 
 class StoredSet(Part):
     """A set of features that runs of an output share."""
 
-    digest: str = Field(description="name of the set: digest of everything that decides its content")
-    pool: str | None = Field(description="URI of the pool; null if unknown")
-    model: str | None = Field(description="factory of the model; null if unknown")
-    weights: str | None = Field(description="SHA-256 of the weights; null if unknown")
-    features: list[str] = Field(description="features that are complete")
-    examples: int | None = Field(ge=0, description="number of examples; null while the features are incomplete")
-    bytes: int = Field(ge=0, description="size of all files")
-    runs: list[str] = Field(description="names of the runs that use the set")
+    digest: str  # name of the set: digest of everything that decides its content
+    pool: str | None  # URI of the pool; null if unknown
+    model: str | None  # factory of the model; null if unknown
+    weights: str | None  # SHA-256 of the weights; null if unknown
+    features: list[str]  # features that are complete
+    examples: int | None = Field(ge=0)  # number of examples; null while the features are incomplete
+    bytes: int = Field(ge=0)  # size of all files
+    runs: list[str]  # names of the runs that use the set
 
 
 class RunList(Document):
     """The runs of an output, the newest first."""
 
-    format: Literal["opacc-runs/1"] = format_field("opacc-runs/1")
-    output: str = Field(description="URI of the output")
-    runs: list[ListedRun] = Field(description="the newest first")
-    features: list[StoredSet] | None = Field(
-        default=None, description="shared sets of features, sorted by digest; null unless asked for"
-    )
+    format: Literal["opacc-runs/1"] = "opacc-runs/1"
+    output: str  # URI of the output
+    runs: list[ListedRun]  # the newest first
+    features: list[StoredSet] | None = None  # shared sets of features, sorted by digest; null unless asked for
 
 
 class RemovedRun(Part):
     """A run that is deleted, or would be."""
 
-    run: str = Field(description="URI of the run")
-    files: int = Field(ge=1, description="number of its files")
-    bytes: int = Field(ge=0, description="size of these files")
-    label_files: int = Field(ge=0, description="number of files of labels among them")
-    days: float | None = Field(description="days since something happened to it; null: its log cannot be read")
-    kept: list[str] = Field(description="URIs of other files below its prefix, which are kept")
-    features: str | None = Field(description="digest of its shared features; null if they are in its prefix")
-    used_by: list[str] = Field(description="names of other runs that use these features and stay")
+    run: str  # URI of the run
+    files: int = Field(ge=1)  # number of its files
+    bytes: int = Field(ge=0)  # size of these files
+    label_files: int = Field(ge=0)  # number of files of labels among them
+    days: float | None  # days since something happened to it; null: its log cannot be read
+    kept: list[str]  # URIs of other files below its prefix, which are kept
+    features: str | None  # digest of its shared features; null if they are in its prefix
+    used_by: list[str]  # names of other runs that use these features and stay
 
 
 class Removed(Document):
     """What is deleted of an output, or would be."""
 
-    format: Literal["opacc-removed/1"] = format_field("opacc-removed/1")
-    deleted: bool = Field(description="whether all of it is deleted; otherwise it is only listed")
-    runs: list[RemovedRun] = Field(default=[], description="runs; of old ones, the oldest first")
-    features: list[StoredSet] = Field(default=[], description="sets of features")
-    unread: list[str] = Field(
-        default=[], description="URIs of runs that cannot be read, which are kept with all features"
-    )
+    format: Literal["opacc-removed/1"] = "opacc-removed/1"
+    deleted: bool  # whether all of it is deleted; otherwise it is only listed
+    runs: list[RemovedRun] = Field(default=[])  # runs; of old ones, the oldest first
+    features: list[StoredSet] = Field(default=[])  # sets of features
+    unread: list[str] = Field(default=[])  # URIs of runs that cannot be read, which are kept with all features
 
 
 # -- listing -------------------------------------------------------------------------------------------------

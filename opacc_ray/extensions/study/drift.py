@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.documents import Document, format_field
+from opacc_ray.documents import Document
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extensions.case_files import read_npz
 from opacc_ray.lake.decode import ImageError, decode_image, encode_png
@@ -147,13 +147,13 @@ def drift_image(pixels: NDArray[Any], kind: str, strength: float, seed: int, nam
 class Drifted(Document):
     """A drifted copy."""
 
-    format: Literal["opacc-drifted/1"] = format_field("opacc-drifted/1")
-    source: str = Field(description="folder or file that was copied")
-    out: str = Field(description="folder or file of the copy")
-    kind: str = Field(description="drift")
-    strength: float = Field(ge=0, le=1, description="strength, from 0, no drift, to 1")
-    seed: int = Field(description="seed that the copy depends on")
-    examples: int = Field(ge=0, description="number of examples in the copy")
+    format: Literal["opacc-drifted/1"] = "opacc-drifted/1"
+    source: str  # folder or file that was copied
+    out: str  # folder or file of the copy
+    kind: str  # drift
+    strength: float = Field(ge=0, le=1)  # strength, from 0, no drift, to 1
+    seed: int  # seed that the copy depends on
+    examples: int = Field(ge=0)  # number of examples in the copy
 
 
 def drift(source: str, out: str, kind: str, strength: float, seed: int = 0) -> Drifted:

@@ -34,7 +34,7 @@ from pydantic import Field
 from scipy import stats
 
 from opacc_ray.designs.inclusion_probability import inclusion_probabilities
-from opacc_ray.documents import Document, Part, format_field
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import SpecError
 from opacc_ray.estimation.intervals import normal_quantile, wilson
 from opacc_ray.extensions.study.study_spec import StudySpec
@@ -133,77 +133,73 @@ def measure_slices(trials: Sequence[Trial], truths: Mapping[str, Truth]) -> dict
 class CaseFacts(Part):
     """A case: a pool whose outcomes are all known."""
 
-    case: str = Field(description="its name")
-    drawn_from: str | None = Field(default=None, description="case that it is a random part of; null: none")
-    uri: str = Field(description="where it lies")
-    sha256: str | None = Field(description="digest of the file")
-    size: int = Field(ge=1, description="N, examples in the pool")
-    accuracy: float = Field(ge=0, le=1, description="the mean outcome of the pool")
-    variance: float = Field(
-        ge=0,
-        description="S², so that S²(1/n - 1/N) is the variance by a simple random sample: that of the outcomes for "
-        "the accuracy; for slices their mean",
-    )
-    number: str = Field(default="accuracy", description="what is estimated")
-    truth: dict[str, float] = Field(default={}, description="the true number: of each slice, or of the pool by ''")
-    outcome: str = Field(description="how outcomes were made")
-    binary: bool = Field(description="whether every outcome is 0 or 1; else they are scores")
-    features: list[str] = Field(description="features that the case has")
-    bound: dict[str, float] = Field(
-        description="budget -> least E of an unbiased method that sees what neyman sees; empty for scores"
-    )
+    case: str  # its name
+    drawn_from: str | None = None  # case that it is a random part of; null: none
+    uri: str  # where it lies
+    sha256: str | None  # digest of the file
+    size: int = Field(ge=1)  # N, examples in the pool
+    accuracy: float = Field(ge=0, le=1)  # the mean outcome of the pool
+    # S², so that S²(1/n - 1/N) is the variance by a simple random sample: that of the outcomes for the accuracy; for
+    # slices their mean
+    variance: float = Field(ge=0)
+    number: str = "accuracy"  # what is estimated
+    truth: dict[str, float] = Field(default={})  # the true number: of each slice, or of the pool by ''
+    outcome: str  # how outcomes were made
+    binary: bool  # whether every outcome is 0 or 1; else they are scores
+    features: list[str]  # features that the case has
+    bound: dict[str, float]  # budget -> least E of an unbiased method that sees what neyman sees; empty for scores
 
 
 class CellMeasures(Part):
     """One method at one budget on one case; standard deviations are those of a simple random sample (SRS)."""
 
-    case: str = Field(description="name of the case")
-    method: str = Field(description="name of the method in this study")
-    design: str = Field(description="the method with its parameters and rounds")
-    budget: int | None = Field(ge=1, description="labels allowed; null: the method stopped by itself")
-    repetitions: int = Field(ge=1, description="R, repetitions")
-    mean: float = Field(description="mean of the estimates")
-    standard_deviation: float | None = Field(description="standard deviation of the estimates; null if R = 1")
-    bias: float = Field(description="mean error, in standard deviations of SRS")
-    bias_standard_error: float | None = Field(description="its standard error; null where nothing varies")
-    mse: float = Field(ge=0, description="mean squared error")
-    efficiency: float = Field(ge=0, description="E, mean squared error over the variance of SRS")
-    efficiency_interval: list[float] | None = Field(description="95 % interval of E; null where nothing varies")
-    coverage: float = Field(ge=0, le=1, description="share of the intervals that hold the true number")
-    coverage_interval: list[float] | None = Field(description="95 % interval of it; null where nothing varies")
-    width: float = Field(ge=0, description="mean width of the intervals")
-    worst_slice: str | None = Field(default=None, description="slice of the least coverage; null without slices")
-    interval: str = Field(description="name of the interval")
-    design_based: bool = Field(description="whether the interval holds by the sampling design alone")
-    draws: float = Field(ge=0, description="mean number of draws; an example drawn twice counts twice")
-    labels: float = Field(ge=0, description="mean number of distinct examples")
-    failures: float | None = Field(description="mean number of mispredictions among them; null for scores")
-    failures_deviation: float | None = Field(default=None, description="their standard deviation; null if R = 1")
-    error: float = Field(ge=0, description="mean absolute error")
-    kl: float | None = Field(default=None, description="mean KL divergence of the output layer; null: not measured")
-    milliseconds: float = Field(ge=0, description="median time to choose, all rounds")
+    case: str  # name of the case
+    method: str  # name of the method in this study
+    design: str  # the method with its parameters and rounds
+    budget: int | None = Field(ge=1)  # labels allowed; null: the method stopped by itself
+    repetitions: int = Field(ge=1)  # R, repetitions
+    mean: float  # mean of the estimates
+    standard_deviation: float | None  # standard deviation of the estimates; null if R = 1
+    bias: float  # mean error, in standard deviations of SRS
+    bias_standard_error: float | None  # its standard error; null where nothing varies
+    mse: float = Field(ge=0)  # mean squared error
+    efficiency: float = Field(ge=0)  # E, mean squared error over the variance of SRS
+    efficiency_interval: list[float] | None  # 95 % interval of E; null where nothing varies
+    coverage: float = Field(ge=0, le=1)  # share of the intervals that hold the true number
+    coverage_interval: list[float] | None  # 95 % interval of it; null where nothing varies
+    width: float = Field(ge=0)  # mean width of the intervals
+    worst_slice: str | None = None  # slice of the least coverage; null without slices
+    interval: str  # name of the interval
+    design_based: bool  # whether the interval holds by the sampling design alone
+    draws: float = Field(ge=0)  # mean number of draws; an example drawn twice counts twice
+    labels: float = Field(ge=0)  # mean number of distinct examples
+    failures: float | None  # mean number of mispredictions among them; null for scores
+    failures_deviation: float | None = None  # their standard deviation; null if R = 1
+    error: float = Field(ge=0)  # mean absolute error
+    kl: float | None = None  # mean KL divergence of the output layer; null: not measured
+    milliseconds: float = Field(ge=0)  # median time to choose, all rounds
 
 
 class NotPossible(Part):
     """A method that a case lacks features for, or that does not estimate the number."""
 
-    case: str = Field(description="name of the case")
-    method: str = Field(description="name of the method in this study")
-    reason: str = Field(description="what is missing")
+    case: str  # name of the case
+    method: str  # name of the method in this study
+    reason: str  # what is missing
 
 
 class StudyResults(Document):
     """Every method at every budget on every case."""
 
-    format: Literal["opacc-study/1"] = format_field("opacc-study/1")
-    command: str | None = Field(description="the command that ran the study, if it was one")
-    created: str = Field(description="when it ended: ISO 8601, UTC")
-    versions: dict[str, str] = Field(description="version of Python and of each package that matters")
-    spec: StudySpec = Field(description="the study, with every default")
-    cases: list[CaseFacts] = Field(description="the cases")
-    methods: list[str] = Field(description="names of the methods, in the order of tables")
-    cells: list[CellMeasures] = Field(description="what was measured")
-    not_possible: list[NotPossible] = Field(description="methods that could not be run")
+    format: Literal["opacc-study/1"] = "opacc-study/1"
+    command: str | None  # the command that ran the study, if it was one
+    created: str  # when it ended: ISO 8601, UTC
+    versions: dict[str, str]  # version of Python and of each package that matters
+    spec: StudySpec  # the study, with every default
+    cases: list[CaseFacts]  # the cases
+    methods: list[str]  # names of the methods, in the order of tables
+    cells: list[CellMeasures]  # what was measured
+    not_possible: list[NotPossible]  # methods that could not be run
 
     def cells_of(self, case: str, method: str) -> list[CellMeasures]:
         """Return the cells of a method on a case, by names, in the order of budgets."""

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, SealedDocument, format_field
+from opacc_ray.documents import Document, Part, SealedDocument
 from opacc_ray.errors import DataError, LabelError, SpecError, counted
 from opacc_ray.extract.inference import run_here
 from opacc_ray.labels.joining import reading_by
@@ -81,7 +81,7 @@ class Suite(SealedDocument):
 
     remedy: ClassVar[str] = "restore it, or make the suite again with `opacc suite`"
 
-    format: Literal["opacc-suite/1"] = format_field("opacc-suite/1")
+    format: Literal["opacc-suite/1"] = "opacc-suite/1"
     name: str  # name of the audit
     run: str  # URI of the run whose labels these are
     made: str  # when the suite was made, in ISO 8601
@@ -306,7 +306,7 @@ class Changed(Part):
 class Regression(Document):
     """Result of a model on a regression suite."""
 
-    format: Literal["opacc-regression/1"] = format_field("opacc-regression/1")
+    format: Literal["opacc-regression/1"] = "opacc-regression/1"
     suite: str  # URI of the suite
     model: str  # spec, weights, run or table of the answers
     passed: bool  # whether no more examples than allowed are wrong that were right

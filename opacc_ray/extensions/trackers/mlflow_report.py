@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from opacc_ray.documents import Document, format_field
+from opacc_ray.documents import Document
 from opacc_ray.errors import DataError, StorageError, redacted, shortened
 from opacc_ray.estimation.intervals import clipped
 from opacc_ray.registry import require
@@ -34,7 +34,7 @@ MOST_PARTS, MOST_CHARACTERS = 100, 200
 class LoggedReport(Document):
     """A report that was logged to MLflow."""
 
-    format: Literal["opacc-mlflow/1"] = format_field("opacc-mlflow/1")
+    format: Literal["opacc-mlflow/1"] = "opacc-mlflow/1"
     run: str  # URI of the run
     id: str  # id of the run of MLflow
     tracking_uri: str  # where MLflow keeps it
