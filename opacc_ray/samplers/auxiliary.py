@@ -17,6 +17,7 @@ Legend: N pool, c confidence, DSA and LSA distance- and likelihood-based surpris
 labels.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from opacc_ray.designs.simple_random import Stratified
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw
+from opacc_ray.samplers.base import Draw, MethodParameters, parameter
 
 NEEDS = {"confidence": ("confidence",), "dsa": ("dsa",), "lsa": ("lsa",), "combined": ("confidence", "dsa")}
 """The features that each auxiliary variable is made of."""
@@ -37,10 +38,20 @@ _LEAST_FLOOR = 1e-100
 """Weights beyond its inverse have no squares."""
 
 
-def check(auxiliary: str) -> None:
-    """Raise SpecError unless there is such an auxiliary variable."""
-    if auxiliary not in NEEDS:
-        raise SpecError(f"auxiliary={auxiliary!r}: choose one of {', '.join(NEEDS)}")
+@dataclass(frozen=True)
+class Scored(MethodParameters):
+    """The auxiliary variable, which the parameters of every method along one begin with."""
+
+    auxiliary: str = parameter("confidence", "auxiliary variable: confidence, dsa, lsa or combined")
+
+    def __post_init__(self) -> None:
+        if self.auxiliary not in NEEDS:
+            raise SpecError(f"auxiliary={self.auxiliary!r}: choose one of {', '.join(NEEDS)}")
+
+
+def needs(parameters: Scored) -> tuple[str, ...]:
+    """Return the features that the auxiliary variable is made of."""
+    return NEEDS[parameters.auxiliary]
 
 
 def check_floor(floor: float) -> None:

@@ -29,14 +29,15 @@ from numpy.typing import NDArray
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
-from opacc_ray.samplers.base import Draw, MethodParameters, Presets, Task, parameter
+from opacc_ray.samplers.base import Draw, Presets, Task, parameter
+
+needs = auxiliary.needs
 
 
 @dataclass(frozen=True)
-class Parameters(MethodParameters):
+class Parameters(auxiliary.Scored):
     """Strata and their shares."""
 
-    auxiliary: str = parameter("confidence", "variable that orders the pool: confidence, dsa, lsa or combined")
     fractions: tuple[float, ...] = parameter(
         (0.8, 0.1, 0.1), "share of the pool in each stratum, least likely to fail first"
     )
@@ -45,7 +46,7 @@ class Parameters(MethodParameters):
     presets: ClassVar[Presets] = {"paper": {}}
 
     def __post_init__(self) -> None:
-        auxiliary.check(self.auxiliary)
+        super().__post_init__()
         for name in ("fractions", "allocation"):
             shares = tuple(float(share) for share in getattr(self, name))
             object.__setattr__(self, name, shares)
@@ -56,10 +57,6 @@ class Parameters(MethodParameters):
                 f"fractions has {len(self.fractions)} strata and allocation {len(self.allocation)}: "
                 "give one share of the budget per stratum"
             )
-
-
-def needs(parameters: Parameters) -> tuple[str, ...]:
-    return auxiliary.NEEDS[parameters.auxiliary]
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:

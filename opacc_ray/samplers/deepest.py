@@ -47,16 +47,17 @@ from opacc_ray.designs.simple_random import draw_uniform
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
-from opacc_ray.samplers.base import Draw, MethodParameters, Presets, Task, parameter
+from opacc_ray.samplers.base import Draw, Presets, Task, parameter
 
 RULES = ("released", "paper")
 
+needs = auxiliary.needs
+
 
 @dataclass(frozen=True)
-class Parameters(MethodParameters):
+class Parameters(auxiliary.Scored):
     """The weights, and the share of draws that use them."""
 
-    auxiliary: str = parameter("confidence", "auxiliary variable: confidence, dsa, lsa or combined")
     threshold: float | None = parameter(None, "where the variable is active, in its raw units; null: its default")
     weight_probability: float = parameter(0.8, "r: share of draws by weight, below 1")
     rule: str = parameter("released", "whose activity makes a weight: released (as the authors' code) or paper")
@@ -69,7 +70,7 @@ class Parameters(MethodParameters):
     }
 
     def __post_init__(self) -> None:
-        auxiliary.check(self.auxiliary)
+        super().__post_init__()
         number = isinstance(self.threshold, float | int) and not isinstance(self.threshold, bool)
         if self.threshold is not None and not (number and math.isfinite(self.threshold)):
             raise SpecError(f"threshold={self.threshold!r}: give a number in the units of {self.auxiliary}, or None")
@@ -80,10 +81,6 @@ class Parameters(MethodParameters):
             )
         if self.rule not in RULES:
             raise SpecError(f"rule={self.rule!r}: choose one of {', '.join(RULES)}")
-
-
-def needs(parameters: Parameters) -> tuple[str, ...]:
-    return auxiliary.NEEDS[parameters.auxiliary]
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:

@@ -26,24 +26,21 @@ from numpy.typing import NDArray
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.base import Draw, Task, parameter
+
+needs = auxiliary.needs
 
 
 @dataclass(frozen=True)
-class Parameters(MethodParameters):
+class Parameters(auxiliary.Scored):
     """The strata."""
 
-    auxiliary: str = parameter("confidence", "auxiliary variable: confidence, dsa, lsa or combined")
     strata: int = parameter(10, "maximum number of strata; not above the budget")
 
     def __post_init__(self) -> None:
-        auxiliary.check(self.auxiliary)
+        super().__post_init__()
         if self.strata < 1:
             raise SpecError(f"strata={self.strata}: give at least 1")
-
-
-def needs(parameters: Parameters) -> tuple[str, ...]:
-    return auxiliary.NEEDS[parameters.auxiliary]
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:

@@ -22,23 +22,20 @@ from numpy.typing import NDArray
 from opacc_ray.designs.draw_probability import HansenHurwitz
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.base import Draw, Task, parameter
+
+needs = auxiliary.needs
 
 
 @dataclass(frozen=True)
-class Parameters(MethodParameters):
+class Parameters(auxiliary.Scored):
     """The failure score."""
 
-    auxiliary: str = parameter("confidence", "auxiliary variable: confidence, dsa, lsa or combined")
     floor: float = parameter(0.1, "least failure score, as a share of the mean")
 
     def __post_init__(self) -> None:
-        auxiliary.check(self.auxiliary)
+        super().__post_init__()
         auxiliary.check_floor(self.floor)
-
-
-def needs(parameters: Parameters) -> tuple[str, ...]:
-    return auxiliary.NEEDS[parameters.auxiliary]
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:

@@ -22,27 +22,24 @@ import numpy as np
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import auxiliary
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.base import Draw, Task, parameter
 from opacc_ray.samplers.sups import draw_independent, draw_probabilities
+
+needs = auxiliary.needs
 
 
 @dataclass(frozen=True)
-class Parameters(MethodParameters):
+class Parameters(auxiliary.Scored):
     """The failure score, and the strata."""
 
-    auxiliary: str = parameter("confidence", "auxiliary variable: confidence, dsa, lsa or combined")
     strata: int = parameter(10, "maximum number of strata")
     floor: float = parameter(0.1, "least failure score, as a share of the mean")
 
     def __post_init__(self) -> None:
-        auxiliary.check(self.auxiliary)
+        super().__post_init__()
         auxiliary.check_floor(self.floor)
         if self.strata < 1:
             raise SpecError(f"strata={self.strata}: give at least 1")
-
-
-def needs(parameters: Parameters) -> tuple[str, ...]:
-    return auxiliary.NEEDS[parameters.auxiliary]
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
