@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal
 from opacc_ray.audit.status import status
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, SpecError
-from opacc_ray.extensions.fleet.fleet_summary import FLEETS, open_alerts
-from opacc_ray.extensions.fleet.queue import AuditOutcome
+from opacc_ray.extensions.fleet.fleet_summary import FLEETS, failure_of, open_problems
+from opacc_ray.extensions.fleet.queue import AuditFailure, AuditOutcome
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.registry import require
 from opacc_ray.runs.run import Run
@@ -148,11 +148,17 @@ def _of_fleets(store: Store) -> Iterator[MetricSample]:
         if len(rest) == 2 and rest[0] == "outcomes":
             labels = {"fleet": fleet, "audit": rest[1].removesuffix(".json")}
             yield from _samples(labels, _of_outcome(store.read(key), store.uri_of(key)))
-    for problem in open_alerts(store.uri).alerts if keys else []:
-        kind, _, of = problem.alert.removeprefix(f"{problem.audit} ").partition(" ")
-        labels = {"fleet": problem.fleet, "audit": problem.audit, "kind": kind} | ({"of": of} if of else {})
-        labels["state"] = "acknowledged" if problem.acknowledged else "firing"
-        yield from _samples(labels, {"opacc_alert": 1.0})
+    for fleet in dict.fromkeys(key.split("/")[1] for key in keys):
+        try:
+            problems = open_problems(store.store(f"{FLEETS}{fleet}"))[0]
+        except DataError as error:  # its alerts are not known, which is an alert itself
+            log.warning("%s", error)
+            problems = [failure_of(fleet, fleet, AuditFailure(error=str(error), exit_code=error.exit_code, at=""))]
+        for problem in problems:
+            kind, _, of = problem.alert.removeprefix(f"{problem.audit} ").partition(" ")
+            labels = {"fleet": fleet, "audit": problem.audit, "kind": kind} | ({"of": of} if of else {})
+            labels["state"] = "acknowledged" if problem.acknowledged else "firing"
+            yield from _samples(labels, {"opacc_alert": 1.0})
 
 
 def _of_outcome(data: bytes, uri: str) -> dict[str, float]:

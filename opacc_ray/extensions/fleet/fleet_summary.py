@@ -417,6 +417,15 @@ def percent_text(limit: float) -> str:
     return f"{100 * limit:g} %"
 
 
+def open_problems(folder: Store) -> tuple[list[Problem], list[str]]:
+    """Return what is wrong in a fleet, and its audits without an accuracy; raises DataError if a file is damaged."""
+    summary = last_summary(folder)
+    if summary is None:
+        return [], []
+    unknown = [audit.name for audit in summary.audits if audit.last is None and audit.failure is None]
+    return _acknowledged(folder, summary.problems), unknown
+
+
 def open_alerts(output: str) -> OpenAlerts:
     """Return the alerts and failures of all fleets of an output; raises DataError if there is no fleet."""
     store, problems, unknown = open_store(output), list[Problem](), list[str]()
@@ -424,10 +433,8 @@ def open_alerts(output: str) -> OpenAlerts:
     if not names:
         raise DataError(f"{store.uri} has no fleet; give the `output` of a fleet")
     for name in names:
-        folder = store.store(f"{FLEETS}{name}")
-        if summary := last_summary(folder):
-            problems += _acknowledged(folder, summary.problems)
-            unknown += [audit.name for audit in summary.audits if audit.last is None and audit.failure is None]
+        wrong, without = open_problems(store.store(f"{FLEETS}{name}"))
+        problems, unknown = problems + wrong, unknown + without
     return OpenAlerts(output=store.uri, fleets=names, alerts=problems, unknown=unknown)
 
 

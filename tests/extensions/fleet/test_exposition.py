@@ -92,6 +92,16 @@ def test_an_outcome_that_is_damaged_is_a_failure_and_named(old: str, output: Pat
     assert found['opacc_estimate{audit="weekly-random-shop"}'] > 0
 
 
+def test_a_summary_that_is_damaged_is_an_alert_and_stops_nothing_else(output: Path, told: Callable[..., Any]) -> None:
+    place = output / "fleets" / "weekly" / "summary.json"
+    place.write_text("{")
+    code, out, err = told("metrics", str(output))
+    assert (code, str(place) in err) == (0, True)
+    alerts = [name for name in values(out) if name.startswith("opacc_alert")]
+    assert alerts == ['opacc_alert{audit="weekly",fleet="weekly",kind="failure",state="firing"}']
+    assert values(out)['opacc_estimate{audit="weekly-random-shop"}'] > 0
+
+
 def test_the_exporter_reads_storage_again_and_shows_how_old_its_values_are(
     output: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
