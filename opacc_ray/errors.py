@@ -6,6 +6,7 @@ others wrote, so :func:`shown` shortens each to one line. :func:`redacted` and :
 
 import json
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -74,6 +75,15 @@ class RegressionError(OpaccError):
     """A model is wrong on examples of a regression suite on which the model before was right."""
 
     exit_code = 10
+
+
+def as_ours(error: BaseException) -> OpaccError:
+    """Return an error of ours as it is; a fault of the program, or of the user's code, with its traceback."""
+    if isinstance(error, OpaccError):
+        return error
+    unexpected = OpaccError(f"unexpected {type(error).__name__}: {shortened(str(error))}")
+    unexpected.details = "".join(traceback.format_exception(error))
+    return unexpected
 
 
 def shown(value: Any, limit: int = 60) -> str:

@@ -368,7 +368,7 @@ def _learned(
     taught = taught_ids([run, *others])
     if not taught:
         return {"taught": 0, "fresh": False}
-    num = known[0].known.pool_size - len(find_known(run, sorted(taught), "prediction"))
+    num = known[0].known.pool_size - len(find_known(run, sorted(taught)))
     result: dict[str, Any] = {
         "taught": len(taught.intersection(id for item in known for id in item.known.ids)),
         "fresh": drawn_after_export(run, others),

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from opacc_ray.designs.inclusion_probability import CARRIED
 from opacc_ray.documents import Document, Part
-from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted, redacted, shortened
+from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, as_ours, counted, redacted
 from opacc_ray.estimation.sample import Rounds
 from opacc_ray.extract.readers import most_ready
 from opacc_ray.extract.shards import ShardReport
@@ -576,13 +576,8 @@ def failure_kept(run: Run) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        said = (
-            str(error)
-            if isinstance(error, OpaccError)
-            else f"unexpected {type(error).__name__}: {shortened(str(error))}"
-        )
         try:
-            write_failure(run, said, error.exit_code if isinstance(error, OpaccError) else 1)
+            write_failure(run, str(as_ours(error)), as_ours(error).exit_code)
         except OpaccError as trouble:  # the first error matters more
             log.warning("the error of the run could not be stored: %s", trouble)
         raise

@@ -12,7 +12,6 @@ import signal
 import sys
 import tempfile
 import threading
-import traceback
 import unicodedata
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from opacc_ray.audit.progress import CLEARED, LOG, Progress
-from opacc_ray.errors import OpaccError, SpecError, shortened
+from opacc_ray.errors import OpaccError, SpecError, as_ours, shortened
 from opacc_ray.runs.run_names import known_outputs, uri_of
 
 if TYPE_CHECKING:
@@ -65,8 +64,8 @@ class Command(click.Command):
         except (click.ClickException, BrokenPipeError):
             raise
         except (Exception, KeyboardInterrupt) as error:
-            message, code = ending(error)
-            return fail(f"{message}{kept_in_log(_details(error))}", code, as_json=as_json)
+            ours = ending(error)
+            return fail(f"{ours}{kept_in_log(ours.details)}", ours.exit_code, as_json=as_json)
         if as_json:
             print(printable_json(json.dumps(answer.document.to_dict(), ensure_ascii=False)), flush=True)
         else:
@@ -182,21 +181,14 @@ def _rows_of(item: click.Command, *, alone: bool = False) -> list[tuple[str, str
 # -- how a command ends ----------------------------------------------------------------------------------
 
 
-def ending(error: BaseException) -> tuple[str, int]:
-    """Return the sentence and the exit code of an error."""
-    if isinstance(error, OpaccError):
-        return str(error), error.exit_code
-    if isinstance(error, KeyboardInterrupt):
-        how, code = ("ended by SIGTERM", 128 + signal.SIGTERM) if _sigterm_received.is_set() else ("interrupted", 130)
-        return f"{how}; finished work is kept; run the same command again", code
-    return f"unexpected {type(error).__name__}: {shortened(str(error))}", 1
-
-
-def _details(error: BaseException) -> str:
-    """Return the traceback of a bug, in this program or in the user's code."""
-    if isinstance(error, OpaccError):
-        return error.details
-    return "" if isinstance(error, KeyboardInterrupt) else "".join(traceback.format_exception(error))
+def ending(error: BaseException) -> OpaccError:
+    """Return what ended a command as an error of ours."""
+    if not isinstance(error, KeyboardInterrupt):
+        return as_ours(error)
+    how, code = ("ended by SIGTERM", 128 + signal.SIGTERM) if _sigterm_received.is_set() else ("interrupted", 130)
+    interrupted = OpaccError(f"{how}; finished work is kept; run the same command again")
+    interrupted.exit_code = code
+    return interrupted
 
 
 _sigterm_received = threading.Event()

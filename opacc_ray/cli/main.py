@@ -136,10 +136,10 @@ def _exit_file(uri: str | None) -> Iterator[Callable[["Audit"], None]]:
         left = RunExit(ended=ended_by(waits_for), exit_code=0, run=done[-1].uri, waits_for=waits_for, error=None)
         write_object(uri, left.to_bytes())
     except BaseException as error:
-        message, code = cli.ending(error)
+        ours = cli.ending(error)
         ended: Ended = "wrong spec" if isinstance(error, SpecError) else "failed"
         ended = "interrupted" if isinstance(error, KeyboardInterrupt) else ended
-        left = RunExit(ended=ended, exit_code=code, run=None, waits_for=None, error=message)
+        left = RunExit(ended=ended, exit_code=ours.exit_code, run=None, waits_for=None, error=str(ours))
         try:
             write_object(uri, left.to_bytes())
         except OpaccError as trouble:  # the error that ended the command matters more

@@ -682,11 +682,11 @@ def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[
     return {name: to_numpy(table[name]) for name in table.column_names}
 
 
-def find_known(run: Run, ids: Sequence[str], name: str) -> dict[str, Any]:
-    """Return one number by id, of those examples that are in the pool of a run."""
+def find_known(run: Run, ids: Sequence[str]) -> dict[str, Any]:
+    """Return a run's predictions by id, of those examples that are in its pool."""
     features = _features_of(run).features
     places = features.places(ids)
-    values = features.take([name], np.array(list(places.values()), dtype=np.int64))[name].to_pylist()
+    values = features.take(["prediction"], np.array(list(places.values()), dtype=np.int64))["prediction"].to_pylist()
     return dict(zip(places, values, strict=True))
 
 
@@ -695,7 +695,7 @@ def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
 
     Raises DataError if an example is not in the pool; the message names the first.
     """
-    predictions = find_known(run, ids, "prediction")
+    predictions = find_known(run, ids)
     absent = [name for name in dict.fromkeys(ids) if name not in predictions]
     if absent:
         raise DataError(

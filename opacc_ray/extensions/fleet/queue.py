@@ -14,7 +14,6 @@ which is a failure. The last failure of an audit is kept until an attempt succee
 import logging
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from opacc_ray.audit import verbs
 from opacc_ray.audit.progress import Progress
 from opacc_ray.audit.verbs import Stage
 from opacc_ray.documents import Document, Part
-from opacc_ray.errors import ClusterError, DataError, OpaccError, shortened
+from opacc_ray.errors import ClusterError, DataError, OpaccError, as_ours
 from opacc_ray.extensions.fleet.fleet_spec import Fleet, FleetAudit
 from opacc_ray.extensions.fleet.watched_audit import labels_for_next
 from opacc_ray.lake.store import Store
@@ -173,13 +172,10 @@ def ended(audit: FleetAudit, work: Callable[[], Run], heads: Mapping[str, str] |
 
 def failed(audit: FleetAudit, error: BaseException) -> Ended:
     """Return the end of an audit by an error."""
-    if not isinstance(error, OpaccError):  # a fault of the program, or of the user's code, which may exit
-        details = "".join(traceback.format_exception(error))
-        error = OpaccError(f"unexpected {type(error).__name__}: {shortened(str(error))}")
-        error.details = details
-    log.error("failed: %s", error)
-    failure = AuditFailure(error=str(error), exit_code=error.exit_code, at=_now())
-    return Ended(audit, failure=failure, details=error.details)
+    ours = as_ours(error)  # the user's code may exit
+    log.error("failed: %s", ours)
+    failure = AuditFailure(error=str(ours), exit_code=ours.exit_code, at=_now())
+    return Ended(audit, failure=failure, details=ours.details)
 
 
 class Turns:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from opacc_ray.documents import Document
-from opacc_ray.errors import AlertError, DeliveryError, OpaccError, SpecError, counted, shortened
+from opacc_ray.errors import AlertError, DeliveryError, OpaccError, SpecError, as_ours, counted, shortened
 from opacc_ray.extensions.fleet import fleet_summary, summary_page
 from opacc_ray.extensions.fleet.alerts import AlertRule
 from opacc_ray.extensions.fleet.fleet_spec import Fleet
@@ -135,9 +135,10 @@ def _notice(fleet: Fleet, made: str, problems: list[Problem], rule: AlertRule | 
 
 def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
     """Return the notice to send if no summary can be written, for instance because storage is down."""
-    code = error.exit_code if isinstance(error, OpaccError) else 1
-    name, now = fleet.spec.name, datetime.now(UTC).isoformat(timespec="seconds")
-    failure = AuditFailure(error=f"no summary could be written: {shortened(str(error))}", exit_code=code, at=now)
+    ours, name, now = as_ours(error), fleet.spec.name, datetime.now(UTC).isoformat(timespec="seconds")
+    failure = AuditFailure(
+        error=f"no summary could be written: {shortened(str(ours))}", exit_code=ours.exit_code, at=now
+    )
     return _notice(fleet, now, [fleet_summary.failure_of(name, name, failure)])
 
 
