@@ -31,7 +31,7 @@ from opacc_ray.estimation.sample import Sample, check_level, join
 from opacc_ray.labels.given_labels import Labelled, labelled_rounds, named
 from opacc_ray.metrics.metric import ACCURACY, Metric, find_place, is_of_class, parse_metric
 from opacc_ray.parts.view import Pools, View, listed, view_of
-from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, History, Pool, Slicing, histories_of
+from opacc_ray.pool import OF_CLASSES, History, Pool, Slicing, histories_of
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import refuse_other_pools
 from opacc_ray.samplers.select import select as select_by_outcomes
@@ -334,8 +334,8 @@ def _metric(
         return _error(rounds, level, metric, by, pool)
     sample, view = read_sample(rounds, level, pool, history)
     predicted, classes = classes_of(pool, view, sample.truth)
-    slicings = {} if by in (None, BY_PREDICTION, BY_TRUTH) else {str(by): view.slicing(str(by))}
-    if by in (BY_PREDICTION, BY_TRUTH) and metric.name != ACCURACY:
+    slicings = {} if by in (None, *OF_CLASSES) else {str(by): view.slicing(str(by))}
+    if by in OF_CLASSES and metric.name != ACCURACY:
         raise SpecError(f"{metric} by {by}: give by=None, or the name of a slice; by {by} there is the accuracy")
     if together:
         level = level_of_each(level, len(slicings[by].names) if by in slicings else len(classes))

@@ -38,7 +38,7 @@ _BLOCK = 1 << 18  # examples that are crossed at a time: NumPy makes 8 bytes of 
 CROSSING = "*"
 """Stands between the names of two slicings that are crossed."""
 
-BY_PREDICTION, BY_TRUTH = "prediction", "truth"
+OF_CLASSES = BY_PREDICTION, BY_TRUTH = "prediction", "truth"
 """Parts that are no slices: the examples predicted as each class, and those of each true class."""
 
 FOLDER = "folder"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from stored_run import answers, classifier
 
-from opacc_ray.audit.verbs import Stage, index_features
+from opacc_ray.audit.extraction_stages import Stage, index_features
 from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard
 from opacc_ray.labels.label_actions import import_labels

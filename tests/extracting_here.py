@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from opacc_ray.cluster import actor_pool, local, session
-from opacc_ray.extract.extraction import Extraction, Extractor
+from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.lake.examples import Shard
 
 

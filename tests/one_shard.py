@@ -4,7 +4,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from opacc_ray.extract.extraction import Extraction, Extractor
+from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import Spec, parse_spec, plan_pool

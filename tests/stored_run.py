@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from opacc_ray.audit.verbs import index_features
+from opacc_ray.audit.extraction_stages import index_features
 from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.inference import decided_by_output
 from opacc_ray.extract.shards import FeatureShard, encode_shard

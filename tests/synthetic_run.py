@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from opacc_ray.audit.verbs import index_features
+from opacc_ray.audit.extraction_stages import index_features
 from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
 from opacc_ray.lake.examples import Plan, Shard

@@ -2,7 +2,7 @@
 
 from opacc_ray.registry import Registry
 
-_TRAINING = "opacc_ray.audit.earlier_labels"
+_TRAINING = "opacc_ray.audit.training_data"
 EXPORTERS = Registry(
     "exporters", {"failures": f"{_TRAINING}:export_failures", "training": f"{_TRAINING}:export_training"}
 )

@@ -16,8 +16,8 @@ from typing import Literal, TypeVar
 from pydantic import Field
 
 from opacc_ray.audit.comparison import check_models
-from opacc_ray.audit.earlier_labels import check_history
-from opacc_ray.audit.status import check_model
+from opacc_ray.audit.history import check_history
+from opacc_ray.audit.sanity import check_model
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shown
 from opacc_ray.extract import reference

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.audit.accuracy import basis_of, checked_metric, circumstances_of, class_names, with_labels
-from opacc_ray.audit.earlier_labels import drawn_after_export, read_history, refuse_twice, taught_ids
+from opacc_ray.audit.accuracy import basis_of, checked_metric, circumstances_of, with_labels
+from opacc_ray.audit.history import read_history, refuse_twice
+from opacc_ray.audit.run_numbers import class_names
+from opacc_ray.audit.training_data import drawn_after_export, taught_ids
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimation.adjustments import Allowance

@@ -16,18 +16,9 @@ import numpy as np
 from pydantic import Field
 
 from opacc_ray.audit import verbs
-from opacc_ray.audit.accuracy import (
-    checked_metric,
-    circumstances_of,
-    class_names,
-    coded_classes,
-    measure_accuracy,
-    measure_run,
-    open_for_estimates,
-    whole_rounds,
-    with_labels,
-)
-from opacc_ray.audit.earlier_labels import read_history
+from opacc_ray.audit.accuracy import checked_metric, circumstances_of, whole_rounds, with_labels
+from opacc_ray.audit.history import read_history
+from opacc_ray.audit.run_numbers import class_names, coded_classes, measure_accuracy, measure_run, open_for_estimates
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import LabelError, SpecError, shown
 from opacc_ray.estimation.adjustments import baseline
@@ -49,7 +40,7 @@ from opacc_ray.estimation.sequential import (
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds, reason_of
 from opacc_ray.metrics.metric import ACCURACY, Metric, find_place, parse_metric
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, CROSSING, NO_HISTORY, History, Slicing
+from opacc_ray.pool import CROSSING, NO_HISTORY, OF_CLASSES, History, Slicing
 from opacc_ray.runs.run import Run, open_view
 from opacc_ray.runs.run_documents import Goal, RoundLook
 from opacc_ray.samplers import parse_parameters
@@ -58,8 +49,6 @@ from opacc_ray.samplers.neyman import Parameters
 from opacc_ray.spec.spec_sections import check_metric
 from opacc_ray.spec.table_spec import read_predictions, warn_without_confidence
 from opacc_ray.spec.validation import read_share
-
-_OF_CLASSES = (BY_PREDICTION, BY_TRUTH)
 
 
 class Target(NamedTuple):
@@ -84,7 +73,7 @@ class Target(NamedTuple):
 
     def slicings(self, view: View) -> dict[str, Slicing]:
         """Return the slices that it is about; raises SpecError if the pool does not have them."""
-        if self.by is None or self.by in _OF_CLASSES:
+        if self.by is None or self.by in OF_CLASSES:
             return {}
         found = view.slicing(self.by)
         if self.part is not None and self.part not in found.names:
@@ -109,7 +98,7 @@ def served(run: Run, target: Target) -> list[str]:
     result = [metric] if target.metric.name != ACCURACY or target.by is None else []
     if target.by is None:
         return result
-    named = target.by in (*_OF_CLASSES, *run.spec.pool.slice_names)
+    named = target.by in (*OF_CLASSES, *run.spec.pool.slice_names)
     return result + ([target.by] if named else [name.strip() for name in target.by.split(CROSSING)])
 
 
@@ -136,7 +125,7 @@ def read_target(metric: str = ACCURACY, by: str | None = None) -> Target:
     result = Target(asked, name or None, part if is_one else None)
     if result.by is not None and asked.is_of_pool:
         raise SpecError(f"{metric} is stated of the whole pool only; remove --by {by}")
-    if result.by in _OF_CLASSES and asked.name != ACCURACY:
+    if result.by in OF_CLASSES and asked.name != ACCURACY:
         raise SpecError(f"{result}: by {result.by} there is the accuracy; remove {metric}, or give slices")
     return result
 
@@ -154,7 +143,7 @@ def target_of(run: Run, target: Target) -> Target:
         )
     if run.spec.model.counts is not None and target.metric.name != ACCURACY:
         check_metric(target.metric, run.spec.model, "--until")
-    elif not run.spec.model.has_classes and (target.metric.name != ACCURACY or target.by in _OF_CLASSES):
+    elif not run.spec.model.has_classes and (target.metric.name != ACCURACY or target.by in OF_CLASSES):
         raise SpecError(f"{target} needs classes, and the task is {run.spec.model.task}; give ±W alone")
     return goal_on_classes(target, class_names(run))
 

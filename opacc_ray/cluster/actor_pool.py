@@ -45,7 +45,8 @@ from opacc_ray.cluster.tasks import (
     ran_out_of_memory,
 )
 from opacc_ray.errors import ClusterError, StorageError, counted, shortened
-from opacc_ray.extract.extraction import Extraction, Extractor, Interrupted, OnDone
+from opacc_ray.extract.extraction import Extraction, OnDone
+from opacc_ray.extract.extractor import Extractor, Interrupted
 from opacc_ray.extract.feature_set import left_of
 from opacc_ray.extract.shards import Machine, ShardReport
 from opacc_ray.lake.examples import Piece, Shard

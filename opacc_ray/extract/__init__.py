@@ -4,7 +4,8 @@
 
     model_code        the code that decides features: before any of it runs, and what Python really loaded
     inference         the path of an example: decode, transform, stack, run; the form of outputs
-    extraction        what to extract; a shard read, computed and written: the work of an actor (cluster/actor_pool.py)
+    extraction        what to extract
+    extractor         a shard read, computed and written: the work of an actor (cluster/actor_pool.py)
     torch_model       a torch module, with hooks on its layers
     table_columns     a shard of a table that has features, and its slices: threads of this process read them
     reference         features of training data, and dsa or lsa (surprise): the distance of examples from them

@@ -23,12 +23,13 @@ from itertools import islice
 from math import prod
 from queue import SimpleQueue
 from threading import Event
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from opacc_ray.errors import OpaccError, SpecError
 from opacc_ray.extract import model_code
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.inference import Batch, Inputs
 from opacc_ray.extract.model_code import watched
 from opacc_ray.extract.user_code import Child, EndedError
@@ -36,9 +37,6 @@ from opacc_ray.lake.examples import BadItem, Shard, source_of
 from opacc_ray.lake.formats import find_format
 from opacc_ray.lake.pools import read_packed
 from opacc_ray.spec import ExtractSpec, PoolSpec, open_pool, rules_of
-
-if TYPE_CHECKING:
-    from opacc_ray.extract.extraction import Extraction
 
 SLOTS = 3
 """Batches of a reader in memory: one that computes, one that waits for its turn, one that is filled."""
@@ -119,9 +117,7 @@ class Readers:
     ``seconds``: time for a batch after which a reader counts as hung; None: no limit. ``more``: readers elsewhere.
     """
 
-    def __init__(
-        self, job: "Extraction", num: int, seconds: float | None = None, more: "Sequence[Reader]" = ()
-    ) -> None:
+    def __init__(self, job: Extraction, num: int, seconds: float | None = None, more: "Sequence[Reader]" = ()) -> None:
         self._job = job
         self._readers = [*(Reader(job, seconds) for _ in range(num)), *more]
         self._is_closing = False
@@ -226,7 +222,7 @@ def _drain(future: "Future[None]", stream: Stream) -> None:
 class Reader:
     """One process, and its memory."""
 
-    def __init__(self, job: "Extraction", seconds: float | None = None) -> None:
+    def __init__(self, job: Extraction, seconds: float | None = None) -> None:
         self._job, self._seconds = job, seconds
         self._child: Child | None = None
         self.is_reading = False
@@ -328,7 +324,7 @@ class Reading:
     """What a reader's process has loaded, and the unit that it reads."""
 
     @watched()
-    def __init__(self, job: "Extraction", files: Sequence[int]) -> None:
+    def __init__(self, job: Extraction, files: Sequence[int]) -> None:
         """``files`` are those of the slots."""
         if (job.spec.transform or "").startswith("__main__:"):
             raise SpecError(
@@ -368,7 +364,7 @@ Answer = tuple[Batch, tuple[tuple[int, ...], tuple[int, ...]], list[BadItem]]
 _reading: Reading | None = None  # of this process
 
 
-def _begin(job: "Extraction", files: Sequence[int]) -> None:
+def _begin(job: Extraction, files: Sequence[int]) -> None:
     global _reading
     _reading = Reading(job, files)
 

@@ -38,12 +38,13 @@ b queries of a block, n training examples of a class, d neurons that count.
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.feature_files import Features
 from opacc_ray.extract.feature_set import Index, decided_by, read_index, read_other
 from opacc_ray.extract.machine import HOST, Arrays, in_halves
@@ -54,9 +55,6 @@ from opacc_ray.lake.parquet_io import to_numpy
 from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.neurons.requirements import Ranges
 from opacc_ray.spec import Spec, plan_pool
-
-if TYPE_CHECKING:
-    from opacc_ray.extract.extraction import Extraction
 
 RANGES = "ranges.npz"
 
@@ -140,7 +138,7 @@ def merge_ranges(folder: Store) -> dict[str, bytes]:
 class StoredSurprise:
     """One measure of surprise of stored examples; raises DataError if the reference is not complete."""
 
-    def __init__(self, job: "Extraction", folder: Store, arrays: Arrays) -> None:
+    def __init__(self, job: Extraction, folder: Store, arrays: Arrays) -> None:
         assert job.reference is not None
         [self.name] = job.names
         self._source, self._folder, self._has_classes = job.source, folder, job.spec.model.has_classes

@@ -100,7 +100,8 @@ class Spent(NamedTuple):
     computing: float  # seconds in which the model ran
     elapsed: float  # seconds since its first batch was there
     ready: float  # batches that had been read when it asked for one, on average
-    num_bytes: float = 0.0  # of the files of an average shard; the driver adds it
+    shards: int = 0  # that it has worked on; the driver counts them
+    num_bytes: float = 0.0  # of their files, as the driver adds them up
 
 
 class ShardReport(NamedTuple):

@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shown
+from opacc_ray.extract.extraction import Extraction
 from opacc_ray.extract.feature_files import Features, as_stored, check_type, slicing_of
 from opacc_ray.extract.feature_set import (
     INDEX,
@@ -59,9 +60,6 @@ from opacc_ray.pool import FOLDER, LAYERS, refuse_many
 from opacc_ray.spec import ModelSpec, PoolSpec, open_pool, rules_of
 from opacc_ray.spec.spec_sections import SEPARATOR
 from opacc_ray.spec.table_spec import class_numbers, confidences
-
-if TYPE_CHECKING:
-    from opacc_ray.extract.extraction import Extraction
 
 THREADS = 4  # shards that are read at a time
 
@@ -262,7 +260,7 @@ def try_words(pool: PoolSpec, plan: Plan) -> dict[str, list[Any]]:
     return {name: [value for table in tables for value in table[name].to_pylist()] for name in names}
 
 
-def read_parts(job: "Extraction", shard: Shard) -> FeatureShard:
+def read_parts(job: Extraction, shard: Shard) -> FeatureShard:
     """Return the features of a shard of a pool of features, each row with the digest of its part."""
     parts = []
     for number in range(len(shard.parts)):
@@ -273,7 +271,7 @@ def read_parts(job: "Extraction", shard: Shard) -> FeatureShard:
     return stacked(parts)._replace(own_ids=job.source.columns.id is not None)
 
 
-def read_batches(job: "Extraction", shard: Shard) -> Iterator[FeatureShard]:
+def read_batches(job: Extraction, shard: Shard) -> Iterator[FeatureShard]:
     """Yield the features of a shard, batch by batch; rows without an id or a value are bad items."""
     store, rules = open_pool(job.source), rules_of(job.source)
     for batch in read_rows(store, job.source.format, shard, rules):
@@ -305,7 +303,7 @@ def _named(
     return found
 
 
-def _columns(job: "Extraction", batch: Batch) -> Columns:
+def _columns(job: Extraction, batch: Batch) -> Columns:
     """Return all features that are stored, or follow from stored ones."""
     model, stored = job.spec.model, job.source.columns.features
     columns: Columns = {name: _layer(batch, stored[name], name) for name in LAYERS if name in stored}

@@ -27,18 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.extraction import Extraction, Extractor
+from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.extract.inference import Batch, Feed, FunctionModel, check_bad, load_transform, transformed
 from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.model_code import watched
-from opacc_ray.extract.shards import (
-    Columns,
-    FeatureShard,
-    encode_shard,
-    joined,
-    not_finite,
-    read_shard,
-)
+from opacc_ray.extract.shards import Columns, FeatureShard, encode_shard, joined, not_finite, read_shard
 from opacc_ray.extract.table_columns import read_batches
 from opacc_ray.extract.user_code import user_code
 from opacc_ray.lake.examples import BadItem, Example, Plan, Shard, source_of

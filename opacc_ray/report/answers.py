@@ -367,7 +367,7 @@ def after(run: "Run") -> facts.Fact:
 
 def carried_to(run: "Run", id: str, verb: str, *rest: str) -> Sequence[facts.Line]:
     """Name the later runs that carry a label, and the commands that change it there as well."""
-    from opacc_ray.audit.earlier_labels import carried_to as later_runs  # which labels list does not go through
+    from opacc_ray.audit.carried_labels import carried_to as later_runs  # which labels list does not go through
 
     try:
         later = later_runs(run, id)

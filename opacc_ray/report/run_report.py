@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.accuracy import RunNumbers, lead_of, measure_accuracy, measured, request_of, state
-from opacc_ray.audit.earlier_labels import read_record
+from opacc_ray.audit.accuracy import lead_of, measured, request_of, state
 from opacc_ray.audit.goals import look_for_goal, read_target
-from opacc_ray.audit.status import command_of, step_of, warnings_of
+from opacc_ray.audit.history import read_record
+from opacc_ray.audit.run_numbers import RunNumbers, measure_accuracy
+from opacc_ray.audit.sanity import warnings_of
+from opacc_ray.audit.status import command_of, step_of
 from opacc_ray.designs.simple_random import Purposive
 from opacc_ray.errors import DataError, LabelError, OpaccError, StorageError, counted
 from opacc_ray.estimation.constants import BY_CHANCE

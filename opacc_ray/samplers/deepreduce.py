@@ -45,14 +45,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs.simple_random import Purposive, draw_uniform
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.neurons.requirements import (
-    NO_REQUIREMENTS,
-    Requirements,
-    all_of,
-    choose,
-    met_by,
-    rank_requirements,
-)
+from opacc_ray.neurons.requirements import NO_REQUIREMENTS, Requirements, all_of, choose, met_by, rank_requirements
 from opacc_ray.neurons.sections import (
     FLOOR,
     Sections,

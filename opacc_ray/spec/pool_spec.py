@@ -32,7 +32,7 @@ from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.s3_store import Access
 from opacc_ray.lake.store_uris import CATALOG, Store, open_store, open_table
 from opacc_ray.metrics.metric import parse_metric
-from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, CROSSING, FOLDER, SliceRule
+from opacc_ray.pool import CROSSING, FOLDER, OF_CLASSES, SliceRule
 from opacc_ray.spec.spec_sections import ExtractSpec
 
 
@@ -122,7 +122,7 @@ def _column(name: str) -> str:
             f"{name!r} cannot name slices, since it is empty, or has {CROSSING!r} or a space at an end; cross slices "
             "as a list, [camera, region], or rename the column"
         )
-    if name in (BY_PREDICTION, BY_TRUTH):
+    if name in OF_CLASSES:
         raise ValueError(f"{name!r} needs no slices: `opacc estimate RUN --by {name}` has its classes; remove it")
     try:
         parse_metric(name)

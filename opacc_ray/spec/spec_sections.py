@@ -17,7 +17,7 @@ from opacc_ray.errors import SpecError, shortened, shown
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, ERRORS, Metric, find_place, is_of_class, parse_metric
 from opacc_ray.metrics.scores import SCORES
 from opacc_ray.neurons.requirements import Criterion
-from opacc_ray.pool import BY_PREDICTION, BY_TRUTH
+from opacc_ray.pool import OF_CLASSES
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.spec.validation import FunctionName, function_name, read_share, share_of
 
@@ -298,10 +298,10 @@ def check_served(numbers: Sequence[str], model: ModelSpec, slices: Sequence[str]
     for text in numbers:
         if is_of_class(text) or text in AVERAGES:
             check_metrics([text], model, "sample.serve")
-        elif text in (BY_PREDICTION, BY_TRUTH) and not model.has_classes:
+        elif text in OF_CLASSES and not model.has_classes:
             raise SpecError(f"sample.serve: {text} needs classes, and model.task is {model.task}; remove it")
-        elif text not in (ACCURACY, *SCORES, BY_PREDICTION, BY_TRUTH, *slices):
-            known = ", ".join([ACCURACY, *AVERAGES, *SCORES, BY_PREDICTION, BY_TRUTH, *slices])
+        elif text not in (ACCURACY, *SCORES, *OF_CLASSES, *slices):
+            known = ", ".join([ACCURACY, *AVERAGES, *SCORES, *OF_CLASSES, *slices])
             raise SpecError(
                 f"sample.serve: {shown(text)} is no number to serve; choose one of {known}, a metric of a class such "
                 "as {recall: CLASS}, or add it to pool.slices"

@@ -10,7 +10,7 @@ import pytest
 from extracting_here import extracting_here
 from picture_audits import features_of, run_spec
 
-from opacc_ray.audit import verbs
+from opacc_ray.audit import extraction_stages, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.cluster import local, session
 from opacc_ray.extract import trial
@@ -94,7 +94,7 @@ def test_actors_go_on_when_the_process_ends_unless_the_spec_forbids_it(
     def ended(*_: object) -> None:
         raise EndedError("the user's code (model or transform) was killed")
 
-    monkeypatch.setattr(verbs, "extract_here", ended)
+    monkeypatch.setattr(extraction_stages, "extract_here", ended)
     with extracting_here() as made:
         monkeypatch.setattr(session, "needs_ray", lambda *_: False)
         if executor == "local":

@@ -13,7 +13,7 @@ from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, labe
 
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, comparison, verbs
-from opacc_ray.audit.earlier_labels import export_failures, export_training
+from opacc_ray.audit.training_data import export_failures, export_training
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import label_actions

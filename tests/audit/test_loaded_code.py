@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from extracting_here import extracting_here
 
-from opacc_ray.audit import verbs
+from opacc_ray.audit import extraction_stages, verbs
 from opacc_ray.errors import DataError
 from opacc_ray.extract.model_code import confirm, loaded, look_anew, outdated, record, records, watched
 from opacc_ray.lake.store_uris import open_store
@@ -234,7 +234,7 @@ def test_file_that_was_edited_meanwhile_is_named_and_the_run_completes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain(folder)
-    extract = verbs._work_on
+    extract = extraction_stages._work_on
 
     def edited(*given: Any) -> Any:
         reports = extract(*given)
@@ -242,7 +242,7 @@ def test_file_that_was_edited_meanwhile_is_named_and_the_run_completes(
         return reports
 
     with monkeypatch.context() as there:
-        there.setattr(verbs, "_work_on", edited)
+        there.setattr(extraction_stages, "_work_on", edited)
         first, moved, _ = audit(folder)
     assert moved == 0
     assert any(message.startswith("conf/top.json has changed since extraction began") for message in caplog.messages)
@@ -268,7 +268,7 @@ def test_workers_with_other_code_than_this_machine_are_refused(folder: Path, mon
     """In the file that differs, after the first shard, whose features are not reused."""
     plain(folder)
     with monkeypatch.context() as there:
-        there.setattr(verbs, "confirm", lambda *_: put(folder, "JSON", 1) or confirm(*_))
+        there.setattr(extraction_stages, "confirm", lambda *_: put(folder, "JSON", 1) or confirm(*_))
         with pytest.raises(DataError, match=r"conf/top\.json has changed, if the workers are compared with "):
             audit(folder)
     assert audit(folder)[1:] == (1, 3)

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import pytest
 from waiting import LONG
 
-from opacc_ray.audit import verbs
+from opacc_ray.audit import extraction_stages
 from opacc_ray.cluster import session
 from opacc_ray.errors import LostRayError
 
 
-@pytest.mark.parametrize(("finished", "attempts"), [(0, 1 + verbs.RESTARTS), (2, 3 + verbs.RESTARTS)])
+@pytest.mark.parametrize(
+    ("finished", "attempts"), [(0, 1 + extraction_stages.RESTARTS), (2, 3 + extraction_stages.RESTARTS)]
+)
 def test_a_run_gives_up_when_one_after_the_other_is_lost_and_no_shard_was_finished(
     finished: int, attempts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -24,9 +26,9 @@ def test_a_run_gives_up_when_one_after_the_other_is_lost_and_no_shard_was_finish
             made.append(0)
         raise LostRayError("the local Ray has ended")
 
-    monkeypatch.setattr(verbs, "_extract", lost)
+    monkeypatch.setattr(extraction_stages, "_extract", lost)
     with pytest.raises(LostRayError):
-        verbs.extract([], lambda done, total: None)
+        extraction_stages.extract([], lambda done, total: None)
     assert len(tries) == attempts
 
 

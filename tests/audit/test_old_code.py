@@ -13,7 +13,7 @@ from extracting_here import extracting_here
 from safetensors.torch import save
 
 from opacc_ray.audit import verbs
-from opacc_ray.audit.earlier_labels import read_record
+from opacc_ray.audit.history import read_record
 from opacc_ray.errors import DataError
 from opacc_ray.extensions.evidence.verify import verify
 from opacc_ray.extract import model_code

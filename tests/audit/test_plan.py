@@ -15,7 +15,8 @@ from opacc_ray.audit.checks import actor_bytes, check, plan_run
 from opacc_ray.cli.command import terminal_text
 from opacc_ray.errors import SpecError
 from opacc_ray.extract import trial
-from opacc_ray.extract.extraction import Extraction, Extractor
+from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.extract.inference import Feed
 from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.trial import measure_pace

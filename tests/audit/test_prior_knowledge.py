@@ -20,9 +20,9 @@ from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, label, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import accuracy, earlier_labels, verbs
+from opacc_ray.audit import accuracy, history, verbs
 from opacc_ray.audit.checks import check
-from opacc_ray.audit.earlier_labels import read_history, read_record
+from opacc_ray.audit.history import read_history, read_record
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.estimation.estimate import estimate_outcomes
 from opacc_ray.extensions.evidence.verify import verify
@@ -201,7 +201,7 @@ def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> No
         with pytest.raises(SpecError, match=message):
             parse_spec(content | sections, "spec.yaml")
     with pytest.raises(SpecError, match="this spec has none; list the runs"):
-        earlier_labels.check_history(parse_spec(content | {"history": "auto"}, "spec.yaml"), None, None)  # type: ignore[arg-type]
+        history.check_history(parse_spec(content | {"history": "auto"}, "spec.yaml"), None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from parts_run import CAMERA, CLASSES, CONFIDENCE, IDS, PREDICTION, TRUTH, N, label, labelled, spec_of, write_table
 
 import opacc_ray as opacc
-from opacc_ray.audit import accuracy, goals, verbs
+from opacc_ray.audit import accuracy, goals, run_numbers, verbs
 from opacc_ray.cli.command import terminal_text
 from opacc_ray.errors import SpecError
 from opacc_ray.estimation import failures as fit_module
@@ -100,7 +100,7 @@ def test_an_estimate_fits_the_failure_model_once(table: Path, tmp_path: Path, mo
     monkeypatch.setattr(fit_module, "predict_failure", lambda *given: fits.append(1) or predict(*given))
     found = accuracy.estimate(run, by=["camera"])
     assert len(fits) == 1
-    alone = accuracy.measure_accuracy(run, read_rounds(run)).estimate(0.9525)
+    alone = run_numbers.measure_accuracy(run, read_rounds(run)).estimate(0.9525)
     assert len(fits) == 2
     assert (found.value, found.low, found.high) == (alone.value, alone.low, alone.high)
 

@@ -15,8 +15,9 @@ from small_pictures import picture
 from waiting import LONG
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract import extraction, inference
-from opacc_ray.extract.extraction import Extraction, Extractor
+from opacc_ray.extract import extractor, inference
+from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.extract.inference import Batch, Feed, run_that_fits
 from opacc_ray.extract.shards import encode_shard
 from opacc_ray.extract.torch_model import Model
@@ -87,7 +88,7 @@ def test_a_shard_is_written_while_another_computes(tmp_path: Path, monkeypatch: 
         return encode_shard(*given)
 
     monkeypatch.setattr(inference, "run_model", run)
-    monkeypatch.setattr(extraction, "encode_shard", encode)
+    monkeypatch.setattr(extractor, "encode_shard", encode)
     both = Extractor(Extraction(spec, spec.pool, spec.features(), features))
     both.prepare()
     with ThreadPoolExecutor(2) as threads:

@@ -15,7 +15,8 @@ from one_shard import extract, spec_of
 from small_pictures import picture, to_input
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.extraction import Extraction, Extractor
+from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.extract.readers import Readers, units_of
 from opacc_ray.extract.user_code import EndedError
 from opacc_ray.lake.examples import Piece, Shard

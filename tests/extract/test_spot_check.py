@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opacc_ray.extract.extraction import Extraction, Extractor
+from opacc_ray.extract.extraction import Extraction
+from opacc_ray.extract.extractor import Extractor
 from opacc_ray.extract.feature_set import locate, make_index, write_index
 from opacc_ray.extract.shards import read_report
 from opacc_ray.extract.trial import Difference, difference

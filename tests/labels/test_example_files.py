@@ -18,12 +18,7 @@ from opacc_ray.extensions.labelling.labelling_tasks import THUMBNAIL, THUMBNAIL_
 from opacc_ray.extract.shards import FeatureShard
 from opacc_ray.labels.desk import Desk
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.labels.shown_examples import (
-    ExampleFiles,
-    Picture,
-    render,
-    render_array,
-)
+from opacc_ray.labels.shown_examples import ExampleFiles, Picture, render, render_array
 from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
 from opacc_ray.runs.run import Run

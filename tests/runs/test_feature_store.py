@@ -10,8 +10,8 @@ import pytest
 from synthetic_run import write_synthetic
 from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, N, write_run
 
-from opacc_ray.audit import verbs
-from opacc_ray.audit.verbs import index_features
+from opacc_ray.audit import extraction_stages, verbs
+from opacc_ray.audit.extraction_stages import index_features
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import feature_files
@@ -69,8 +69,8 @@ def test_files_that_were_there_before_give_the_same_index_from_their_ends(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = read_back(run)
-    monkeypatch.setattr(verbs, "hashes_of", None)  # for which ids are read
-    monkeypatch.setattr(verbs, "_refuse_repeated", lambda *_: None)
+    monkeypatch.setattr(extraction_stages, "hashes_of", None)  # for which ids are read
+    monkeypatch.setattr(extraction_stages, "_refuse_repeated", lambda *_: None)
     monkeypatch.setattr(feature_files, "read_table", None)
     assert index_features(job_of(run), PLAN) == index
     assert read_back(run) == index

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
-from opacc_ray.audit import earlier_labels
-from opacc_ray.audit.accuracy import estimate, measure_accuracy
-from opacc_ray.audit.status import SANITY
+from opacc_ray.audit import history
+from opacc_ray.audit.accuracy import estimate
+from opacc_ray.audit.run_numbers import measure_accuracy
+from opacc_ray.audit.sanity import SANITY
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, counted, shortened, shown
 from opacc_ray.estimation.failures import uses_regression
@@ -404,13 +405,13 @@ def _check_history(run: Run, found: Findings) -> None:
     """Check the knowledge from before the first label."""
     if not run.spec.has_history:
         return
-    with found.checking(earlier_labels.history_uri(run)):
-        kept = earlier_labels.read_record(run)
+    with found.checking(history.history_uri(run)):
+        kept = history.read_record(run)
         if kept is not None:
-            folder = run.store.store(f"{earlier_labels.FOLDER}/{kept.folder}")
-            found.each(folder, kept.files, lambda name: earlier_labels.read_file(run, kept, name))
+            folder = run.store.store(f"{history.FOLDER}/{kept.folder}")
+            found.each(folder, kept.files, lambda name: history.read_file(run, kept, name))
         if kept is not None or run.rounds():
-            earlier_labels.read_history(run, keep=False)
+            history.read_history(run, keep=False)
 
 
 def _check_round(run: Run, number: int, index: Index | None, found: Findings) -> None:

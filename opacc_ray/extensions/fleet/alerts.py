@@ -29,8 +29,9 @@ from typing import Literal
 from pydantic import Field
 
 from opacc_ray.audit import accuracy
-from opacc_ray.audit.accuracy import RunNumbers, checked_metric, class_names, measure_run, open_for_estimates
+from opacc_ray.audit.accuracy import checked_metric
 from opacc_ray.audit.comparison import difference_by
+from opacc_ray.audit.run_numbers import RunNumbers, class_names, measure_run, open_for_estimates, sample_of
 from opacc_ray.documents import Part
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimation.intervals import Estimate, level_of_each
@@ -106,7 +107,7 @@ class Evidence:
 
     def sequence(self, level: float) -> Estimate:
         """Return the accuracy with an interval that is valid at any time."""
-        estimate = with_nonresponse(confidence_sequence(accuracy.sample_of(self.rounds), level), self.rounds)
+        estimate = with_nonresponse(confidence_sequence(sample_of(self.rounds), level), self.rounds)
         return accuracy.whenever_stopped(accuracy.circumstances_of(self.run, self.rounds, level), estimate)
 
     def change(self, before: "Evidence", level: float, name: str = ACCURACY) -> Estimate:

@@ -28,10 +28,7 @@ from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.report import facts
 from opacc_ray.runs.run import Run, located, versions
-from opacc_ray.runs.run_documents import (
-    AccuracyEstimate,
-    StatedEstimate,
-)
+from opacc_ray.runs.run_documents import AccuracyEstimate, StatedEstimate
 from opacc_ray.runs.series import Population, runs_of
 
 LEVEL = 0.95

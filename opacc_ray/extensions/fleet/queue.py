@@ -25,8 +25,8 @@ from typing import ClassVar, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from opacc_ray.audit import verbs
+from opacc_ray.audit.extraction_stages import Stage
 from opacc_ray.audit.progress import Progress
-from opacc_ray.audit.verbs import Stage
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import ClusterError, DataError, OpaccError, as_ours
 from opacc_ray.extensions.fleet.fleet_spec import Fleet, FleetAudit

@@ -18,15 +18,7 @@ from opacc_ray.extensions.fleet.fleet_spec import Limit
 from opacc_ray.extensions.fleet.fleet_summary import AuditSummary, FleetSummary, percent_text
 from opacc_ray.metrics.metric import ACCURACY
 from opacc_ray.report import facts
-from opacc_ray.report.facts import (
-    Cell,
-    Column,
-    Fact,
-    Table,
-    metric_name,
-    parts_name,
-    thousands,
-)
+from opacc_ray.report.facts import Cell, Column, Fact, Table, metric_name, parts_name, thousands
 from opacc_ray.report.figures import trend
 from opacc_ray.report.page import escaped, markdown_table, style, template
 from opacc_ray.svg import Scale, figure, line, shortened_to

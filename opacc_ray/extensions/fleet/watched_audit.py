@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.audit.accuracy import measure_accuracy, whole_rounds
-from opacc_ray.audit.earlier_labels import carried_facts
+from opacc_ray.audit.accuracy import whole_rounds
+from opacc_ray.audit.carried_labels import carried_facts
+from opacc_ray.audit.run_numbers import measure_accuracy
 from opacc_ray.designs.design import Design
 from opacc_ray.designs.draw_probability import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import CARRIED, NEW, Grown, InclusionProbability

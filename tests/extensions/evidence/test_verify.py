@@ -16,9 +16,9 @@ from audited_run import extract_by_hand as extract
 from logged import log_labels
 from restored import Restored
 
-from opacc_ray.audit import accuracy, goals, verbs
+from opacc_ray.audit import accuracy, extraction_stages, goals, verbs
+from opacc_ray.audit.extraction_stages import index_features, unfinished
 from opacc_ray.audit.status import run_log, status
-from opacc_ray.audit.verbs import index_features, unfinished
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extensions.evidence.verify import Verification, verify
@@ -189,7 +189,7 @@ def complete(home: Path) -> list[str]:
     missing = unfinished(stage.job, stage.plan).missing
     for shard in missing:
         extract(stage.job, shard)
-    verbs._complete(stage, {})
+    extraction_stages._complete(stage, {})
     return [shard.name for shard in missing]
 
 

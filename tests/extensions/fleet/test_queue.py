@@ -12,7 +12,7 @@ from small_fleet import SIZES, write_fleet
 from waiting import LONG, until
 
 from opacc_ray.audit import verbs
-from opacc_ray.audit.verbs import Stage
+from opacc_ray.audit.extraction_stages import Stage
 from opacc_ray.errors import DataError
 from opacc_ray.extensions.fleet.fleet_spec import Fleet, load_fleet
 from opacc_ray.extensions.fleet.queue import Ended, Turns, ended, work_through
