@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from extracting_here import extracting_here
 
 import opacc_ray as opacc
 from opacc_ray.audit import accuracy, comparison, goals, verbs
@@ -59,8 +58,7 @@ def spec_of(home: Path, **changes: Any) -> dict[str, Any]:
 
 
 def new_run(home: Path, **changes: Any) -> Run:
-    with extracting_here():
-        return verbs.first_round(parse_spec(spec_of(home, **changes), "spec.yaml"))
+    return verbs.first_round(parse_spec(spec_of(home, **changes), "spec.yaml"))
 
 
 def manifest(run: Run, number: int = 1) -> list[dict[str, str]]:

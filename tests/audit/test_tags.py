@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from extracting_here import extracting_here
 
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import SpecError
@@ -39,8 +38,7 @@ def run_with(home: Path, tags: Any, slices: list[Any]) -> AccuracyEstimate:
         "sample": {"method": "srs", "budget": N},
         "output": str(home / "audits"),
     }
-    with extracting_here():
-        run = verbs.first_round(parse_spec(content, "spec.yaml"))
+    run = verbs.first_round(parse_spec(content, "spec.yaml"))
     truth = np.where(WRONG, 1 - PREDICTION, PREDICTION)
     rows = "".join(f"x{k},{('no', 'yes')[truth[k]]}\n" for k in range(N))
     import_labels(run, "all.csv", f"id,label\n{rows}".encode())

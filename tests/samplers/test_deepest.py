@@ -111,7 +111,6 @@ def test_interval_covers_where_failures_are_rare_and_confident() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"auxiliary": "margin"}, "auxiliary='margin': choose one of confidence, dsa, lsa, combined"),
         ({"rule": "theirs"}, "rule='theirs': choose one of released, paper"),
         ({"weight_probability": 1.0}, "weight_probability=1.0: .* below 1"),
         ({"weight_probability": -0.1}, "weight_probability=-0.1"),

@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from extracting_here import extracting_here
 
 from opacc_ray.errors import AlertError
 from opacc_ray.extensions.fleet.alerts import Evidence
@@ -58,8 +57,7 @@ def write_fleet(home: Path, alerts: dict[str, Any], prediction: str = "said") ->
 
 
 def run_with(home: Path, alerts: dict[str, Any], prediction: str = "said") -> Written:
-    with extracting_here():
-        return run_fleet(load_fleet(write_fleet(home, alerts, prediction)), trial=False)
+    return run_fleet(load_fleet(write_fleet(home, alerts, prediction)), trial=False)
 
 
 def audited(home: Path, alerts: dict[str, Any], prediction: str = "said") -> tuple[Written, AuditSummary]:
