@@ -13,7 +13,6 @@ rounds, over that of a simple random sample: every round has (1/N²) Σ (f - p)�
 few repetitions tell constants apart. Rare are cases with less than RARE failures.
 """
 
-import argparse
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -22,14 +21,13 @@ from unittest import mock
 import markdown_table as markdown
 import numpy as np
 from audits import in_rounds, label_rounds, repeat
-from misled import DESIGNS, Audited, classifications, labelled, prepared
+from misled import DESIGNS, Audited, asked, labelled, prepared
 from numpy.typing import NDArray
 
 from opacc_ray.estimation import constants
 from opacc_ray.estimation.estimate import KnownPool, numbers_of
 from opacc_ray.estimation.sample import Rounds, join
-from opacc_ray.extensions.study.cases import Source, find_cases
-from opacc_ray.extensions.study.study_spec import CaseSpec
+from opacc_ray.extensions.study.cases import Source
 from opacc_ray.metrics.metric import Metric
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers import neyman, parse_parameters
@@ -63,13 +61,7 @@ COLUMNS = ("constants", "E", "±", "covers", "least", "width", "E of classes", "
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="+", metavar="CASES")
-    parser.add_argument("--budget", type=int, default=100)
-    parser.add_argument("--repetitions", type=int, default=100)
-    parser.add_argument("--draw", action="store_true")
-    given = parser.parse_args()
-    sources = classifications(find_cases([CaseSpec(path=path) for path in given.cases]))
+    given, sources = asked(__doc__, 100, "--draw")
     if given.draw:
         print_draws(sources, given.budget, given.repetitions)
         return

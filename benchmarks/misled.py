@@ -52,12 +52,7 @@ class Score(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="+", metavar="CASES")
-    parser.add_argument("--budget", type=int, default=100)
-    parser.add_argument("--repetitions", type=int, default=1000)
-    given = parser.parse_args()
-    sources = classifications(find_cases([CaseSpec(path=path) for path in given.cases]))
+    given, sources = asked(__doc__, 1000)
     scores = list(repeat(partial(audit_all, sources, given.budget), range(given.repetitions)))
     measured = np.array(scores, dtype=np.float64).reshape(len(scores), len(AIDS), len(DESIGNS), len(sources), 2)
     print(markdown.header(COLUMNS))
@@ -66,9 +61,17 @@ def main() -> None:
     print(f"\n{given.budget} labels, {len(sources)} cases, {len(scores)} repetitions of each.")
 
 
-def classifications(sources: Sequence[Source]) -> tuple[Source, ...]:
-    """Those of them that have a confidence."""
-    return tuple(source for source in sources if "confidence" in read_case(source).view.fields)
+def asked(description: str | None, repetitions: int, *flags: str) -> tuple[argparse.Namespace, tuple[Source, ...]]:
+    """What the command line asks for, and those of its cases that have a confidence."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="+", metavar="CASES")
+    parser.add_argument("--budget", type=int, default=100)
+    parser.add_argument("--repetitions", type=int, default=repetitions)
+    for flag in flags:
+        parser.add_argument(flag, action="store_true")
+    given = parser.parse_args()
+    sources = find_cases([CaseSpec(path=path) for path in given.cases])
+    return given, tuple(source for source in sources if "confidence" in read_case(source).view.fields)
 
 
 def audit_all(sources: tuple[Source, ...], budget: int, seed: int) -> list[Score]:
