@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 from unicodedata import normalize
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError, shortened, shown
@@ -432,10 +432,10 @@ PLACEMENT = tuple(name for name, info in ExtractSpec.model_fields.items() if _PL
 # -- sample, manifest, labels and score ------------------------------------------------------------------------
 
 
-class SampleSpec(BaseModel):
+class SampleSpec(Section):
     """The method, its budget, and the method's own parameters."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow")
 
     method: str = Field(default="neyman", description="see methods.md, or `opacc methods`")
     budget: int | None = Field(

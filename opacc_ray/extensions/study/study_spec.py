@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -29,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from opacc_ray.documents import Section
 from opacc_ray.errors import SpecError
 from opacc_ray.extensions.case_files import stem_of
 from opacc_ray.extensions.study.f_measures import weight_of
@@ -68,19 +68,15 @@ Coverage = Annotated[str, AfterValidator(_checked_criterion)]
 """A coverage criterion."""
 
 
-class Subpools(BaseModel):
+class Subpools(Section):
     """Pools of fewer examples, drawn at random from a case."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     size: int = Field(ge=2, description="examples of each")
     number: int = Field(default=30, ge=1, description="number of pools")
 
 
-class CaseSpec(BaseModel):
+class CaseSpec(Section):
     """A file whose examples are all labelled, or a folder of such files."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str = Field(description="URI of a .npz, .csv or .parquet file, or of a folder of such files")
     name: str | None = Field(default=None, description="how tables and figures call it; default: the name of the file")
@@ -110,10 +106,10 @@ Cases = Annotated[list[CaseSpec], BeforeValidator(_paths_as_cases)]
 """Cases, each a path or the keys of a case."""
 
 
-class MethodSpec(BaseModel):
+class MethodSpec(Section):
     """A method, how it is run, and the method's own parameters."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow")  # parameters of the method
 
     method: str = Field(description="one of `opacc methods`, or of the methods of others")
     rounds: Annotated[
@@ -197,10 +193,8 @@ class MethodSpec(BaseModel):
         return parse_parameters(self.method, self.parameters)
 
 
-class StudySpec(BaseModel):
+class StudySpec(Section):
     """One study: every method at every budget on every case, repeated."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cases: Cases = Field(
         min_length=1,
