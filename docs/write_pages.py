@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+from write_schemas import all_meanings
 
 from opacc_ray.cli.explanations import MethodEntry, list_methods, type_text
 from opacc_ray.extensions.case_files import ALIASES
@@ -120,12 +121,13 @@ class Key(NamedTuple):
 
 def keys_of(kind: type[BaseModel] = Spec, prefix: str = "") -> Iterator[Key]:
     """Yield every key, each section before its keys, in the order of declaration."""
+    meanings = all_meanings(kind)
     for name, info in kind.model_fields.items():
         section = _section_of(info.annotation)
         default = None if info.is_required() or section else _default(info)
         sections = "list of sections" if get_origin(info.annotation) is list else "section"
         written = sections if section else type_text(info.annotation) + _bounds(info)
-        yield Key(f"{prefix}{name}", written, info.is_required(), default, info.description or "", bool(section))
+        yield Key(f"{prefix}{name}", written, info.is_required(), default, meanings.get(name, ""), bool(section))
         if section:
             yield from keys_of(section, f"{prefix}{name}.")
 

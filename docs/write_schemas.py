@@ -5,6 +5,7 @@ import inspect
 import json
 import sys
 import textwrap
+from collections import ChainMap
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 import opacc_ray
-from opacc_ray.documents import KINDS, Document, Part
+from opacc_ray.documents import KINDS, Document, Part, Section
 from opacc_ray.extensions.fleet.fleet_spec import FleetSpec
 from opacc_ray.extensions.study.study_spec import StudySpec
 from opacc_ray.spec import Spec
@@ -46,11 +47,17 @@ def meanings(kind: type[BaseModel]) -> dict[str, str]:
     return {name: text for name, text in found.items() if text}
 
 
-def parts(kind: type[BaseModel] = Part) -> Iterator[type[BaseModel]]:
-    """Yield the classes of documents and of their parts."""
-    for own in kind.__subclasses__():
-        yield own
-        yield from parts(own)
+def all_meanings(kind: type[BaseModel]) -> dict[str, str]:
+    """Return the meanings of all keys of a document or a section, also of those that it has from another one."""
+    bases = (base for base in kind.__mro__ if issubclass(base, Part | Section) and base not in (Part, Section))
+    return dict(ChainMap(*map(meanings, bases)))
+
+
+def parts(*kinds: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield the classes of documents and of specs, and of their parts."""
+    for kind in kinds:
+        yield from (own := kind.__subclasses__())
+        yield from parts(*own)
 
 
 def with_meanings(schema: dict[str, Any], known: dict[str, list[type[BaseModel]]]) -> dict[str, Any]:
@@ -58,17 +65,15 @@ def with_meanings(schema: dict[str, Any], known: dict[str, list[type[BaseModel]]
     for part in (schema, *schema.get("$defs", {}).values()):
         keys = part.get("properties", {})
         kind = next((own for own in known.get(part.get("title"), []) if own.model_fields.keys() == keys.keys()), None)
-        for base in kind.__mro__ if kind else ():
-            if issubclass(base, Part) and base is not Part:
-                for name, text in meanings(base).items():
-                    keys[name].setdefault("description", text)
+        for name, text in all_meanings(kind).items() if kind else ():
+            keys[name].setdefault("description", text)
     return schema
 
 
 def schemas() -> dict[str, bytes]:
     """Return the schema of each kind of document and of spec, by file name."""
     documents, known = kinds(), dict[str, list[type[BaseModel]]]()
-    for own in parts():
+    for own in parts(Part, Section):
         known.setdefault(own.__name__, []).append(own)
     found = {
         f"{kind.model_fields['format'].default.replace('/', '-')}.json": with_meanings(
@@ -77,7 +82,7 @@ def schemas() -> dict[str, bytes]:
         for kind in documents
     }
     specs: dict[str, type[BaseModel]] = {"spec": Spec, "study-spec": StudySpec, "fleet-spec": FleetSpec}
-    found |= {f"opacc-{name}.json": kind.model_json_schema() for name, kind in specs.items()}
+    found |= {f"opacc-{name}.json": with_meanings(kind.model_json_schema(), known) for name, kind in specs.items()}
     return {
         name: json.dumps({"$schema": DIALECT} | schema, indent=2, ensure_ascii=False).encode() + b"\n"
         for name, schema in sorted(found.items())

@@ -2,7 +2,7 @@
 
 A document is a pydantic model. Its first key, ``format``, has the name and the version of its kind, such as
 ``opacc-estimate/2``. Documents are validated when they are created and when they are read: exact types, no unknown key,
-no NaN or infinity. Equal content gives equal bytes. What a key means is the comment at its field.
+no NaN or infinity. Equal content gives equal bytes. What a key means, also of a spec, is the comment at its field.
 
 Every class of documents registers itself in :data:`KINDS`. From version 0.3.0 on documents stay readable: a new key
 gets a default, and any other change gets a new format, whose class reads the old one as well.

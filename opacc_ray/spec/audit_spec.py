@@ -68,58 +68,36 @@ def _time(value: str) -> str:
 class Spec(Section):
     """The specification of an audit."""
 
-    name: Annotated[str, AfterValidator(_name)] = Field(
-        description="name of the audit, and first part of its run's name"
-    )
-    seed: int = Field(
-        default=0, ge=0, lt=2**63, description="seed of all random draws: the same seed gives the same selection"
-    )
-    pool: PoolSpec = Field(description="the examples on which accuracy is estimated")
-    population: str | None = Field(
-        default=None,
-        min_length=1,
-        description="name of the population of the pool: runs with one name are one series over time; default: "
-        "determined by place, filter, split and table of the pool",
-    )
-    data_as_of: Annotated[str, BeforeValidator(time_text), AfterValidator(_time)] | None = Field(
-        default=None,
-        description="date or time of the data, such as 2026-01-31, for results over time; default: when the table's "
-        "version, or the newest file of the pool, was written",
-    )
-    model: sections.ModelSpec = Field(default=sections.ModelSpec(), description="the model under audit")
-    transform: FunctionName | None = Field(
-        default=None, description="module:function from a decoded example to the model's input"
-    )
-    reference: ReferenceSpec | None = Field(
-        default=None, description="training data, for dsa, lsa and some coverage; missing keys: those of the pool"
-    )
+    name: Annotated[str, AfterValidator(_name)]  # name of the audit, and first part of its run's name
+    seed: int = Field(default=0, ge=0, lt=2**63)  # seed of all random draws: the same seed gives the same selection
+    pool: PoolSpec  # the examples on which accuracy is estimated
+    # name of the population of the pool: runs with one name are one series over time; default: determined by place,
+    # filter, split and table of the pool
+    population: str | None = Field(default=None, min_length=1)
+    # date or time of the data, such as 2026-01-31, for results over time; default: when the table's version, or the
+    # newest file of the pool, was written
+    data_as_of: Annotated[str, BeforeValidator(time_text), AfterValidator(_time)] | None = None
+    model: sections.ModelSpec = sections.ModelSpec()  # the model under audit
+    transform: FunctionName | None = None  # module:function from a decoded example to the model's input
+    # training data, for dsa, lsa and some coverage; missing keys: those of the pool
+    reference: ReferenceSpec | None = None
+    # neyman: earlier audits to learn from: URIs of runs, or auto: runs under the output with the same weights and
+    # source files
     history: Annotated[
         Literal["auto"] | list[str] | None, BeforeValidator(lambda value: value if value == "auto" else as_list(value))
-    ] = Field(
-        default=None,
-        description="neyman: earlier audits to learn from: URIs of runs, or auto: runs under the output with the same "
-        "weights and source files",
-    )
-    extract: sections.ExtractSpec = Field(default=sections.ExtractSpec(), description="features to compute, and how")
-    sample: sections.SampleSpec = Field(
-        default=sections.SampleSpec(), description="sampling method, budget, and the method's own parameters"
-    )
-    manifest: sections.ManifestSpec = Field(
-        default=sections.ManifestSpec(), description="files and links for annotators"
-    )
-    labels: sections.LabelsSpec = Field(default=sections.LabelsSpec(), description="rules for returned labels")
-    score: sections.ScoreSpec = Field(default=sections.ScoreSpec(), description="regression: score of an error")
-    metrics: Annotated[list[str], BeforeValidator(sections.metric_texts)] = Field(
-        default=[],
-        description="numbers to state in addition to the accuracy, such as macro_f1 or {recall: stop_sign}; the first "
-        "one steers the draw of neyman, unless sample.serve names others",
-    )
-    goal: sections.Goal | None = Field(
-        default=None,
-        description="least accuracy, or mean score, that the model must have, such as 85 %, or the least value of "
-        "another metric, such as {recall@defect: 90 %}; the report states whether it is met",
-    )
-    output: str = Field(description="place for runs: s3://bucket/prefix, or a folder that all workers can write")
+    ] = None
+    extract: sections.ExtractSpec = sections.ExtractSpec()  # features to compute, and how
+    sample: sections.SampleSpec = sections.SampleSpec()  # sampling method, budget, and the method's own parameters
+    manifest: sections.ManifestSpec = sections.ManifestSpec()  # files and links for annotators
+    labels: sections.LabelsSpec = sections.LabelsSpec()  # rules for returned labels
+    score: sections.ScoreSpec = sections.ScoreSpec()  # regression: score of an error
+    # numbers to state in addition to the accuracy, such as macro_f1 or {recall: stop_sign}; the first one steers the
+    # draw of neyman, unless sample.serve names others
+    metrics: Annotated[list[str], BeforeValidator(sections.metric_texts)] = Field(default=[])
+    # least accuracy, or mean score, that the model must have, such as 85 %, or the least value of another metric, such
+    # as {recall@defect: 90 %}; the report states whether it is met
+    goal: sections.Goal | None = None
+    output: str  # place for runs: s3://bucket/prefix, or a folder that all workers can write
 
     @model_validator(mode="before")
     @classmethod

@@ -166,38 +166,23 @@ def as_list(value: Any) -> Any:
 class ColumnsSpec(Section):
     """The columns of a table, by their meaning."""
 
-    id: str | list[str] | None = Field(
-        default=None, description="unique ids, or several columns that make one; default: the file's key and the row"
-    )
-    uri: str | None = Field(
-        default=None,
-        description="location of each example, for annotators; without image and array: image files to read",
-    )
-    image: str | None = Field(default=None, description="bytes of image files; webdataset: their extension")
-    array: str | list[str] | None = Field(
-        default=None, description="lists of numbers, or several columns of one number each; webdataset: npy"
-    )
-    hidden: str | list[str] | None = Field(default=None, description="stored features: the last hidden layer")
-    output: str | list[str] | None = Field(default=None, description="stored features: the last layer")
-    prediction: str | None = Field(
-        default=None, description="stored features: the predicted class or value; default: computed from output"
-    )
-    answer: Annotated[list[str], BeforeValidator(as_list)] | None = Field(
-        default=None,
-        description="task grade: the model's answer, which annotators see; two columns if they choose between two",
-    )
-    confidence: str | None = Field(
-        default=None, description="stored features: any score in [0, 1] that is high where a failure is unlikely"
-    )
-    dsa: str | None = Field(default=None, description="stored features: distance-based surprise")
-    lsa: str | None = Field(default=None, description="stored features: likelihood-based surprise")
-    judges: Annotated[list[str], BeforeValidator(as_list)] | None = Field(
-        default=None,
-        min_length=1,
-        description="columns that may predict failures, such as what a language model, a rule or another model says of "
-        "the answer: a score in [0, 1], high where it is right; right or wrong; or the name of the class that it would "
-        "answer; empty where it did not judge. neyman learns from the labels what each is worth",
-    )
+    # unique ids, or several columns that make one; default: the file's key and the row
+    id: str | list[str] | None = None
+    uri: str | None = None  # location of each example, for annotators; without image and array: image files to read
+    image: str | None = None  # bytes of image files; webdataset: their extension
+    array: str | list[str] | None = None  # lists of numbers, or several columns of one number each; webdataset: npy
+    hidden: str | list[str] | None = None  # stored features: the last hidden layer
+    output: str | list[str] | None = None  # stored features: the last layer
+    prediction: str | None = None  # stored features: the predicted class or value; default: computed from output
+    # task grade: the model's answer, which annotators see; two columns if they choose between two
+    answer: Annotated[list[str], BeforeValidator(as_list)] | None = None
+    confidence: str | None = None  # stored features: any score in [0, 1] that is high where a failure is unlikely
+    dsa: str | None = None  # stored features: distance-based surprise
+    lsa: str | None = None  # stored features: likelihood-based surprise
+    # columns that may predict failures, such as what a language model, a rule or another model says of the answer: a
+    # score in [0, 1], high where it is right; right or wrong; or the name of the class that it would answer; empty
+    # where it did not judge. neyman learns from the labels what each is worth
+    judges: Annotated[list[str], BeforeValidator(as_list)] | None = Field(default=None, min_length=1)
 
     @property
     def features(self) -> dict[str, tuple[str, ...]]:
@@ -226,60 +211,36 @@ class PoolSpec(Section):
     Each format has some of the keys ``TABLE_KEYS``.
     """
 
-    uri: str = Field(
-        description="s3://, gs:// or abfss:// and a prefix, or a folder that all workers can read; not needed with "
-        "catalog and table"
-    )
-    format: formats.FormatName = Field(
-        description="format of the files: see lakes.md; features: stored predictions, in Parquet, CSV or JSON lines"
-    )
-    alpha: Literal["refuse", "drop", "white", "black", "keep"] = Field(
-        default="refuse",
-        description="images with transparency: refuse them, drop it, put a colour behind it, or keep it",
-    )
-    orientation: Literal["apply", "ignore"] = Field(
-        default="ignore",
-        description="images with an EXIF orientation, such as photos of a phone held upright: turn them, or leave them "
-        "as they are stored; do what the model's service does. People see what the model sees",
-    )
-    follow_links: bool = Field(default=False, description="local folders: follow symbolic links")
-    columns: ColumnsSpec = Field(default=ColumnsSpec(), description="tables: the columns by their meaning")
-    filter: str | None = Field(
-        default=None, description="tables: a condition for rows, such as split = 'test' and score >= 0.5"
-    )
-    slices: Slices | None = Field(
-        default=None,
-        description="parts of the pool to state numbers for: columns, numbers with cuts, tags, folder or {folder: "
-        "LEVELS}, and crossings of these, such as [camera, {age: [18, 30, 50]}, {weather: [rain, fog]}, folder, "
-        "[camera, folder]]",
-    )
-    sample_of: SampledFrom | None = Field(
-        default=None,
-        description="state the accuracy for a population of which the pool is a simple random sample: its number of "
-        "examples; {video: 300}, of whose values, with all their examples, the pool is a sample; more in place of a "
-        "number for a population of any size. Without it, the accuracy is stated for the pool",
-    )
-    access: Access | None = Field(
-        default=None,
-        description="buckets of others: anonymous reads without credentials (S3, Google); with requester-pays, this "
-        "account pays (S3)",
-    )
+    # s3://, gs:// or abfss:// and a prefix, or a folder that all workers can read; not needed with catalog and table
+    uri: str
+    # format of the files: see lakes.md; features: stored predictions, in Parquet, CSV or JSON lines
+    format: formats.FormatName
+    # images with transparency: refuse them, drop it, put a colour behind it, or keep it
+    alpha: Literal["refuse", "drop", "white", "black", "keep"] = "refuse"
+    # images with an EXIF orientation, such as photos of a phone held upright: turn them, or leave them as they are
+    # stored; do what the model's service does. People see what the model sees
+    orientation: Literal["apply", "ignore"] = "ignore"
+    follow_links: bool = False  # local folders: follow symbolic links
+    columns: ColumnsSpec = ColumnsSpec()  # tables: the columns by their meaning
+    filter: str | None = None  # tables: a condition for rows, such as split = 'test' and score >= 0.5
+    # parts of the pool to state numbers for: columns, numbers with cuts, tags, folder or {folder: LEVELS}, and
+    # crossings of these, such as [camera, {age: [18, 30, 50]}, {weather: [rain, fog]}, folder, [camera, folder]]
+    slices: Slices | None = None
+    # state the accuracy for a population of which the pool is a simple random sample: its number of examples; {video:
+    # 300}, of whose values, with all their examples, the pool is a sample; more in place of a number for a population
+    # of any size. Without it, the accuracy is stated for the pool
+    sample_of: SampledFrom | None = None
+    # buckets of others: anonymous reads without credentials (S3, Google); with requester-pays, this account pays (S3)
+    access: Access | None = None
 
-    split: str | None = Field(
-        default=None, description="split of a dataset, such as test or train+test; required if there are several"
-    )
-    version: Annotated[Annotated[int, Field(ge=0)] | str | None, BeforeValidator(_version)] = Field(
-        default=None,
-        description="number of the version, id of the snapshot, or name of a branch or tag; default: the newest",
-    )
-    timestamp: Annotated[str, BeforeValidator(time_text)] | None = Field(
-        default=None, description="the newest version at that time, such as 2026-01-31T12:00:00Z"
-    )
-    catalog: str | None = Field(
-        default=None,
-        description="tables in a catalog: its name in pyiceberg's configuration, or unity for Delta; default: by uri",
-    )
-    table: str | None = Field(default=None, description="tables in a catalog: name of the table")
+    split: str | None = None  # split of a dataset, such as test or train+test; required if there are several
+    # number of the version, id of the snapshot, or name of a branch or tag; default: the newest
+    version: Annotated[Annotated[int, Field(ge=0)] | str | None, BeforeValidator(_version)] = None
+    # the newest version at that time, such as 2026-01-31T12:00:00Z
+    timestamp: Annotated[str, BeforeValidator(time_text)] | None = None
+    # tables in a catalog: its name in pyiceberg's configuration, or unity for Delta; default: by uri
+    catalog: str | None = None
+    table: str | None = None  # tables in a catalog: name of the table
 
     @property
     def holds_features(self) -> bool:
@@ -390,11 +351,9 @@ class PoolSpec(Section):
 class ReferenceSpec(PoolSpec):
     """Location and format of the reference, and its labels."""
 
-    labels: str | None = Field(
-        default=None,
-        description="URI of a file of labels of its examples, in any format of `opacc labels import`: neyman learns "
-        "from them where the model fails, and stays unbiased if they are wrong",
-    )
+    # URI of a file of labels of its examples, in any format of `opacc labels import`: neyman learns from them where the
+    # model fails, and stays unbiased if they are wrong
+    labels: str | None = None
 
     @model_validator(mode="after")
     def _has_no_slices(self) -> "ReferenceSpec":

@@ -93,53 +93,33 @@ def _count_names(names: list[str]) -> list[str]:
 class ModelSpec(Section):
     """The model under audit."""
 
-    name: str | None = Field(
-        default=None,
-        min_length=1,
-        description="name of the model in results over time, the same for all its versions; default: its factory, "
-        "program or function with its weights, or the column of its predictions",
-    )
-    factory: Annotated[str, AfterValidator(_factory)] | None = Field(
-        default=None, description="module:function that returns the torch module; weights are loaded after"
-    )
-    program: str | None = Field(
-        default=None, description="alternative: URI of a TorchScript file, or a .pt2 of torch.export; needs trust"
-    )
-    function: FunctionName | None = Field(
-        default=None, description="alternative: module:function that maps a batch to arrays, in any framework"
-    )
-    trust: bool = Field(default=False, description="allow the program to run: its file is code")
-    arguments: dict[str, Any] = Field(default={}, description="keyword arguments of the factory or the function")
-    weights: str | None = Field(default=None, description="URI of a safetensors file or a state dict")
-    sha256: Annotated[str, AfterValidator(_digest)] | None = Field(
-        default=None, description="expected digest of the weights"
-    )
-    hidden_layer: str | None = Field(
-        default=None, description="dotted name of the layer whose output is stored; default: input of the last Linear"
-    )
-    task: Literal["classification", "multilabel", "regression", "grade", "counts"] = Field(
-        default="classification",
-        description="a class per example, any number of classes, one number, any answer, which annotators see and "
-        "grade, or counts of what is right and wrong in an example, such as the boxes of an image",
-    )
-    counts: Annotated[list[str], AfterValidator(_count_names)] | None = Field(
-        default=None,
-        description="counts: their names, as columns of a file of labels have them, such as [tp, fp, fn]; the first "
-        "of metrics is the score of an example",
-    )
-    grades: Annotated[str | dict[str, float], BeforeValidator(_grades)] | None = Field(
-        default=None,
-        description="grade: verdict (right, partly, wrong; the default), score (a number from 0 to 1), 1-5, preference "
-        "(between two answers), or own grades with their outcomes, such as {good: 1, fair: 0.6, bad: 0}",
-    )
-    output: Literal["logits", "probabilities", "logit", "probability"] = Field(
-        default="logits",
-        description="type of the last layer's output; logit and probability: one value, for a binary model",
-    )
-    threshold: float = Field(default=0.5, gt=0, lt=1, description="binary model: least probability for class 1")
-    classes: Annotated[list[str], AfterValidator(_distinct)] | None = Field(
-        default=None, description="class names for annotators, in the model's order"
-    )
+    # name of the model in results over time, the same for all its versions; default: its factory, program or function
+    # with its weights, or the column of its predictions
+    name: str | None = Field(default=None, min_length=1)
+    # module:function that returns the torch module; weights are loaded after
+    factory: Annotated[str, AfterValidator(_factory)] | None = None
+    program: str | None = None  # alternative: URI of a TorchScript file, or a .pt2 of torch.export; needs trust
+    function: FunctionName | None = None  # alternative: module:function that maps a batch to arrays, in any framework
+    trust: bool = False  # allow the program to run: its file is code
+    arguments: dict[str, Any] = Field(default={})  # keyword arguments of the factory or the function
+    weights: str | None = None  # URI of a safetensors file or a state dict
+    sha256: Annotated[str, AfterValidator(_digest)] | None = None  # expected digest of the weights
+    # dotted name of the layer whose output is stored; default: input of the last Linear
+    hidden_layer: str | None = None
+    # a class per example, any number of classes, one number, any answer, which annotators see and grade, or counts of
+    # what is right and wrong in an example, such as the boxes of an image
+    task: Literal["classification", "multilabel", "regression", "grade", "counts"] = "classification"
+    # counts: their names, as columns of a file of labels have them, such as [tp, fp, fn]; the first of metrics is the
+    # score of an example
+    counts: Annotated[list[str], AfterValidator(_count_names)] | None = None
+    # grade: verdict (right, partly, wrong; the default), score (a number from 0 to 1), 1-5, preference (between two
+    # answers), or own grades with their outcomes, such as {good: 1, fair: 0.6, bad: 0}
+    grades: Annotated[str | dict[str, float], BeforeValidator(_grades)] | None = None
+    # type of the last layer's output; logit and probability: one value, for a binary model
+    output: Literal["logits", "probabilities", "logit", "probability"] = "logits"
+    threshold: float = Field(default=0.5, gt=0, lt=1)  # binary model: least probability for class 1
+    # class names for annotators, in the model's order
+    classes: Annotated[list[str], AfterValidator(_distinct)] | None = None
 
     @property
     def has_classes(self) -> bool:
@@ -342,12 +322,9 @@ LINK_FIELDS = ("id", "uri", "run", "round")
 class CoverageSpec(Section):
     """The requirements of neuron coverage: see :mod:`opacc_ray.neurons.requirements`."""
 
-    criterion: Annotated[str, AfterValidator(lambda value: str(Criterion.parse(value)))] = Field(
-        default="nc:0.5", description="nc:β, nc-raw:β, kmnc:k, nbc, snac or tknc:k"
-    )
-    layers: list[str] | None = Field(
-        default=None, min_length=1, description="dotted names; default: every layer with weights"
-    )
+    # nc:β, nc-raw:β, kmnc:k, nbc, snac or tknc:k
+    criterion: Annotated[str, AfterValidator(lambda value: str(Criterion.parse(value)))] = "nc:0.5"
+    layers: list[str] | None = Field(default=None, min_length=1)  # dotted names; default: every layer with weights
 
     @property
     def rule(self) -> Criterion:
@@ -378,51 +355,34 @@ class ExtractSpec(Section):
     batch_size, shard_size, precision, threads, features and coverage determine the result.
     """
 
-    batch_size: int = Field(default=256, ge=1, description="examples per call of the model")
-    shard_size: int = Field(default=1024, ge=1, description="examples per shard, the unit of work and of resume")
-    precision: Literal["float32", "bfloat16", "float16"] = Field(
-        default="float32", description="number type of the model's computation; features are stored as float32"
-    )
-    threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model per actor")
-    executor: Placement[Literal["auto", "ray", "local"]] = Field(
-        default="auto",
-        description="ray: actors compute; local: one process of the command; auto: local if some seconds of work are "
-        "left and no cluster is joined or named, or without Ray",
-    )
-    actors: Placement[Annotated[int, Field(ge=1)] | Literal["auto"]] = Field(
-        default="auto",
-        description="most copies of the model; there are fewer if the cluster has less room; auto: no limit",
-    )
-    gpus_per_actor: Placement[Annotated[float, Field(ge=0)] | Literal["auto"]] = Field(
-        default="auto", description="GPUs per actor; 0.5: two actors share one; auto: 1 if the cluster has GPUs, else 0"
-    )
-    readers: Placement[Annotated[int, Field(ge=0)] | Literal["auto"]] = Field(
-        default="auto",
-        description="processes per actor that read, decode and transform; 0: a thread of the actor does; auto: the "
-        "CPUs of its node that no actor computes on",
-    )
-    remote_readers: Placement[Annotated[int, Field(ge=0)] | Literal["auto"]] = Field(
-        default=0,
-        description="most further readers of an actor with a GPU, on nodes without any; auto: its share of their CPUs",
-    )
-    node_labels: Placement[Annotated[dict[str, str], AfterValidator(_selectors)]] = Field(
-        default={},
-        description="only nodes with these labels, such as {ray.io/accelerator-type: H100} or {region: eu}; also !eu, "
-        "in(eu,us) and !in(eu,us)",
-    )
-    autoscaling: Placement[bool] = Field(
-        default=False, description="the cluster may grow: ask it for all actors, and wait instead of refusing the run"
-    )
-    shard_timeout: Placement[float | None] = Field(
-        default=1800, gt=0, description="most seconds for a shard before its actor counts as hung; null: no limit"
-    )
-    features: list[Feature] | None = Field(
-        default=None, description="default: those of the forward pass, and those that the method needs"
-    )
-    coverage: CoverageSpec = Field(default=CoverageSpec(), description="for methods that need coverage: deepreduce")
-    on_bad_item: Literal["error", "exclude"] = Field(
-        default="error", description="treatment of an unreadable example: end the run, or exclude and count it"
-    )
+    batch_size: int = Field(default=256, ge=1)  # examples per call of the model
+    shard_size: int = Field(default=1024, ge=1)  # examples per shard, the unit of work and of resume
+    # number type of the model's computation; features are stored as float32
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    threads_per_actor: int = Field(default=1, ge=1)  # CPU threads of the model per actor
+    # ray: actors compute; local: one process of the command; auto: local if some seconds of work are left and no
+    # cluster is joined or named, or without Ray
+    executor: Placement[Literal["auto", "ray", "local"]] = "auto"
+    # most copies of the model; there are fewer if the cluster has less room; auto: no limit
+    actors: Placement[Annotated[int, Field(ge=1)] | Literal["auto"]] = "auto"
+    # GPUs per actor; 0.5: two actors share one; auto: 1 if the cluster has GPUs, else 0
+    gpus_per_actor: Placement[Annotated[float, Field(ge=0)] | Literal["auto"]] = "auto"
+    # processes per actor that read, decode and transform; 0: a thread of the actor does; auto: the CPUs of its node
+    # that no actor computes on
+    readers: Placement[Annotated[int, Field(ge=0)] | Literal["auto"]] = "auto"
+    # most further readers of an actor with a GPU, on nodes without any; auto: its share of their CPUs
+    remote_readers: Placement[Annotated[int, Field(ge=0)] | Literal["auto"]] = 0
+    # only nodes with these labels, such as {ray.io/accelerator-type: H100} or {region: eu}; also !eu, in(eu,us) and
+    # !in(eu,us)
+    node_labels: Placement[Annotated[dict[str, str], AfterValidator(_selectors)]] = Field(default={})
+    # the cluster may grow: ask it for all actors, and wait instead of refusing the run
+    autoscaling: Placement[bool] = False
+    # most seconds for a shard before its actor counts as hung; null: no limit
+    shard_timeout: Placement[float | None] = Field(default=1800, gt=0)
+    features: list[Feature] | None = None  # default: those of the forward pass, and those that the method needs
+    coverage: CoverageSpec = CoverageSpec()  # for methods that need coverage: deepreduce
+    # treatment of an unreadable example: end the run, or exclude and count it
+    on_bad_item: Literal["error", "exclude"] = "error"
 
 
 PLACEMENT = tuple(name for name, info in ExtractSpec.model_fields.items() if _PLACEMENT in info.metadata)
@@ -437,19 +397,11 @@ class SampleSpec(Section):
 
     model_config = ConfigDict(extra="allow")
 
-    method: str = Field(default="neyman", description="see methods.md, or `opacc methods`")
-    budget: int | None = Field(
-        default=None, description="number of labels; only deepreduce, and ces with stop_at_kl, need none"
-    )
-    models: list[str] | None = Field(
-        default=None,
-        min_length=1,
-        description="neyman: URIs of runs of other models on the same pool, to be audited with the same labels",
-    )
-    fresh: bool = Field(
-        default=False,
-        description="draw from the whole pool, even if labels of an earlier run of the audit could be carried over",
-    )
+    method: str = "neyman"  # see methods.md, or `opacc methods`
+    budget: int | None = None  # number of labels; only deepreduce, and ces with stop_at_kl, need none
+    # neyman: URIs of runs of other models on the same pool, to be audited with the same labels
+    models: list[str] | None = Field(default=None, min_length=1)
+    fresh: bool = False  # draw from the whole pool, even if labels of an earlier run of the audit could be carried over
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -487,22 +439,17 @@ def _link(value: str) -> str:
 class ManifestSpec(Section):
     """Files and links for annotators."""
 
-    show: list[str] = Field(
-        default=[],
-        description="tables: columns that annotators see of a row, such as [subject, text]; nothing else of it is "
-        "written for them",
-    )
-    link: Annotated[str, AfterValidator(_link)] | None = Field(
-        default=None,
-        description="link for annotators, with {id}, {uri}, {run} and {round}; default: the URI, except local paths",
-    )
+    # tables: columns that annotators see of a row, such as [subject, text]; nothing else of it is written for them
+    show: list[str] = Field(default=[])
+    # link for annotators, with {id}, {uri}, {run} and {round}; default: the URI, except local paths
+    link: Annotated[str, AfterValidator(_link)] | None = None
 
 
 class ClassGuide(Section):
     """What annotators are told about a class."""
 
-    text: str | None = Field(default=None, description="a sentence")
-    pictures: list[str] = Field(default=[], description="URIs of images that are examples of it")
+    text: str | None = None  # a sentence
+    pictures: list[str] = Field(default=[])  # URIs of images that are examples of it
 
 
 def _class_guides(value: Any) -> Any:
@@ -513,15 +460,12 @@ def _class_guides(value: Any) -> Any:
 class Guidance(Section):
     """What annotators are asked and told."""
 
-    question: str | None = Field(default=None, max_length=300, description="question to annotators, above each example")
-    guide: str | None = Field(default=None, description="instructions for annotators, in Markdown")
-    describe: Annotated[dict[str, ClassGuide], BeforeValidator(_class_guides)] = Field(
-        default={}, description="class or grade: a sentence, or {text: …, pictures: [URI, ...]}"
-    )
-    unit: str | None = Field(default=None, max_length=30, description="unit of numbers, such as years")
-    range: tuple[float, float] | None = Field(
-        default=None, description="usual numbers, lowest and highest: the page asks before it saves others"
-    )
+    question: str | None = Field(default=None, max_length=300)  # question to annotators, above each example
+    guide: str | None = None  # instructions for annotators, in Markdown
+    # class or grade: a sentence, or {text: …, pictures: [URI, ...]}
+    describe: Annotated[dict[str, ClassGuide], BeforeValidator(_class_guides)] = Field(default={})
+    unit: str | None = Field(default=None, max_length=30)  # unit of numbers, such as years
+    range: tuple[float, float] | None = None  # usual numbers, lowest and highest: the page asks before it saves others
 
     @model_validator(mode="after")
     def _has_a_range(self) -> Self:
@@ -538,16 +482,11 @@ class LabelsSpec(Guidance):
         """What annotators are asked and told."""
         return Guidance(**{name: getattr(self, name) for name in Guidance.model_fields})
 
-    conflict: ConflictRule = Field(
-        default="error",
-        description="treatment of examples with different labels: refuse them, or take the most frequent or the latest",
-    )
-    overlap: float = Field(
-        default=0.0, ge=0, le=1, description="fraction of the examples that two people label, to measure label noise"
-    )
-    numbers_are_classes: bool = Field(
-        default=False, description="classes with names: accept a number as the index of a class, from 0"
-    )
+    # treatment of examples with different labels: refuse them, or take the most frequent or the latest
+    conflict: ConflictRule = "error"
+    # fraction of the examples that two people label, to measure label noise
+    overlap: float = Field(default=0.0, ge=0, le=1)
+    numbers_are_classes: bool = False  # classes with names: accept a number as the index of a class, from 0
 
     def check(self, model: ModelSpec) -> None:
         """Raise SpecError for a key that does not fit the task, or the classes or grades of a model."""
@@ -563,13 +502,9 @@ class LabelsSpec(Guidance):
 class ScoreSpec(Section):
     """Score of a regression's prediction, in [0, 1]; features do not depend on it."""
 
-    error_scale: float | None = Field(
-        default=None, gt=0, description="score = max(0, 1 - (error / error_scale)²); default: 1"
-    )
-    within: float | None = Field(default=None, gt=0, description="score = 1 where the error is at most this, else 0")
-    exact: bool | None = Field(
-        default=None, description="multilabel: score = 1 where all classes are right, else 0; default: Jaccard index"
-    )
+    error_scale: float | None = Field(default=None, gt=0)  # score = max(0, 1 - (error / error_scale)²); default: 1
+    within: float | None = Field(default=None, gt=0)  # score = 1 where the error is at most this, else 0
+    exact: bool | None = None  # multilabel: score = 1 where all classes are right, else 0; default: Jaccard index
 
     @model_validator(mode="after")
     def _is_one(self) -> "ScoreSpec":

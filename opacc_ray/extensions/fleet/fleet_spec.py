@@ -58,18 +58,12 @@ class Limit(Part):
 class AlertLimits(Section):
     """The limits of an audit; null disables the check."""
 
-    min: dict[str, Least | None] | None = Field(
-        default=None,
-        description="accuracy, or a metric such as f1@defect -> raise an alert if its interval is below this",
-    )
-    max_drop: dict[str, Most | None] | None = Field(
-        default=None,
-        description="accuracy, or a metric -> raise an alert if the interval of its drop is above this",
-    )
-    min_slices: dict[str, Least | None] | None = Field(
-        default=None,
-        description="slices of the pool -> raise an alert if the interval of the accuracy of any of them is below this",
-    )
+    # accuracy, or a metric such as f1@defect -> raise an alert if its interval is below this
+    min: dict[str, Least | None] | None = None
+    # accuracy, or a metric -> raise an alert if the interval of its drop is above this
+    max_drop: dict[str, Most | None] | None = None
+    # slices of the pool -> raise an alert if the interval of the accuracy of any of them is below this
+    min_slices: dict[str, Least | None] | None = None
 
     @field_validator("min", "max_drop")
     @classmethod
@@ -111,20 +105,11 @@ def _check_slices(by: str, spec: Spec, place: str) -> None:
 class AlertSpec(AlertLimits):
     """When to raise alerts; an interval decides, never the estimate alone."""
 
-    false_alarms: float = Field(
-        default=0.05,
-        gt=0,
-        le=0.5,
-        description="maximum probability that a summary raises a false alert",
-    )
-    decided_by: Literal["interval", "sequence"] = Field(
-        default="interval",
-        description="interval: valid for one analysis of each run; sequence: for analyses after every round or label",
-    )
-    to: str | list[str] | None = Field(
-        default=None,
-        description="receivers of alerts and failures: URL (https or of Apprise), s3:// URI, file, or $NAME",
-    )
+    false_alarms: float = Field(default=0.05, gt=0, le=0.5)  # maximum probability that a summary raises a false alert
+    # interval: valid for one analysis of each run; sequence: for analyses after every round or label
+    decided_by: Literal["interval", "sequence"] = "interval"
+    # receivers of alerts and failures: URL (https or of Apprise), s3:// URI, file, or $NAME
+    to: str | list[str] | None = None
 
     @property
     def receivers(self) -> list[str]:
@@ -135,23 +120,13 @@ class AlertSpec(AlertLimits):
 class WatchSpec(Section):
     """How the audits of a fleet are watched over their whole life."""
 
-    tolerance: float = Field(default=0.0, ge=0, lt=1, description="accuracy drop to tolerate")
-    false_alarms: float = Field(
-        default=0.05, gt=0, le=0.5, description="probability of a false alarm of any audit in the life of the fleet"
-    )
-    by: str | None = Field(
-        default=None,
-        description="slices of the pool that are the windows, such as week; default: what each run brings",
-    )
-    since: str | None = Field(
-        default=None, description="first day of the life, such as 2026-11-02: its first labelled run is the reference"
-    )
-    labels: list[Annotated[int, Field(ge=1)]] | None = Field(
-        default=None,
-        min_length=2,
-        max_length=2,
-        description="least and most labels of new examples: the most while a drop shows; default: their share",
-    )
+    tolerance: float = Field(default=0.0, ge=0, lt=1)  # accuracy drop to tolerate
+    # probability of a false alarm of any audit in the life of the fleet
+    false_alarms: float = Field(default=0.05, gt=0, le=0.5)
+    by: str | None = None  # slices of the pool that are the windows, such as week; default: what each run brings
+    since: str | None = None  # first day of the life, such as 2026-11-02: its first labelled run is the reference
+    # least and most labels of new examples: the most while a drop shows; default: their share
+    labels: list[Annotated[int, Field(ge=1)]] | None = Field(default=None, min_length=2, max_length=2)
 
     @field_validator("since")
     @classmethod
@@ -168,10 +143,10 @@ class WatchSpec(Section):
 class Override(Section):
     """Settings of some pairs of a model and a pool."""
 
-    models: list[str] | None = Field(default=None, description="names of models; default: all")
-    pools: list[str] | None = Field(default=None, description="names of pools; default: all")
-    spec: dict[str, Any] = Field(default={}, description="any keys of a spec; later overrides win")
-    alerts: AlertLimits | None = Field(default=None, description="limits instead of the fleet's; null: the same limits")
+    models: list[str] | None = None  # names of models; default: all
+    pools: list[str] | None = None  # names of pools; default: all
+    spec: dict[str, Any] = Field(default={})  # any keys of a spec; later overrides win
+    alerts: AlertLimits | None = None  # limits instead of the fleet's; null: the same limits
 
     def is_for(self, model: str, pool: str) -> bool:
         return (self.models is None or model in self.models) and (self.pools is None or pool in self.pools)
@@ -180,21 +155,18 @@ class Override(Section):
 class FleetSpec(Section):
     """The spec of a fleet."""
 
-    name: str = Field(description="name of the fleet; audits of models and pools are named NAME-MODEL-POOL")
-    output: str = Field(description="folder of all runs and the summary: s3://bucket/prefix, or a local one")
-    spec: dict[str, Any] = Field(default={}, description="settings of all audits: any keys of a spec")
-    models: dict[str, dict[str, Any]] = Field(default={}, description="name -> section model of a spec")
-    pools: dict[str, dict[str, Any]] = Field(default={}, description="name -> section pool of a spec")
-    overrides: list[Override] = Field(default=[], description="settings of some pairs of a model and a pool")
-    audits: list[dict[str, Any]] = Field(
-        default=[],
-        description="instead of models and pools: keys of the spec of each audit, with its name and its alerts",
-    )
-    concurrency: int = Field(default=2, ge=1, description="number of audits that run at a time")
-    alerts: AlertSpec | None = Field(default=None, description="limits that raise alerts; default: none")
-    watch: WatchSpec | None = Field(
-        default=None, description="one alarm of each audit with one false-alarm rate for its whole life; default: none"
-    )
+    name: str  # name of the fleet; audits of models and pools are named NAME-MODEL-POOL
+    output: str  # folder of all runs and the summary: s3://bucket/prefix, or a local one
+    spec: dict[str, Any] = Field(default={})  # settings of all audits: any keys of a spec
+    models: dict[str, dict[str, Any]] = Field(default={})  # name -> section model of a spec
+    pools: dict[str, dict[str, Any]] = Field(default={})  # name -> section pool of a spec
+    overrides: list[Override] = Field(default=[])  # settings of some pairs of a model and a pool
+    # instead of models and pools: keys of the spec of each audit, with its name and its alerts
+    audits: list[dict[str, Any]] = Field(default=[])
+    concurrency: int = Field(default=2, ge=1)  # number of audits that run at a time
+    alerts: AlertSpec | None = None  # limits that raise alerts; default: none
+    # one alarm of each audit with one false-alarm rate for its whole life; default: none
+    watch: WatchSpec | None = None
 
     @field_validator("name")
     @classmethod

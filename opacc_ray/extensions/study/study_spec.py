@@ -71,18 +71,18 @@ Coverage = Annotated[str, AfterValidator(_checked_criterion)]
 class Subpools(Section):
     """Pools of fewer examples, drawn at random from a case."""
 
-    size: int = Field(ge=2, description="examples of each")
-    number: int = Field(default=30, ge=1, description="number of pools")
+    size: int = Field(ge=2)  # examples of each
+    number: int = Field(default=30, ge=1)  # number of pools
 
 
 class CaseSpec(Section):
     """A file whose examples are all labelled, or a folder of such files."""
 
-    path: str = Field(description="URI of a .npz, .csv or .parquet file, or of a folder of such files")
-    name: str | None = Field(default=None, description="how tables and figures call it; default: the name of the file")
-    columns: dict[str, str] | None = Field(default=None, description="default: those of the study")
-    error_scale: float | None = Field(default=None, gt=0, description="default: that of the study")
-    coverage: Coverage | None = Field(default=None, description="default: that of the study")
+    path: str  # URI of a .npz, .csv or .parquet file, or of a folder of such files
+    name: str | None = None  # how tables and figures call it; default: the name of the file
+    columns: dict[str, str] | None = None  # default: those of the study
+    error_scale: float | None = Field(default=None, gt=0)  # default: that of the study
+    coverage: Coverage | None = None  # default: that of the study
 
     def name_of(self, uri: str, *, is_alone: bool) -> str:
         """Return the name of a file of the case; ``is_alone`` says whether it is the only one."""
@@ -111,21 +111,20 @@ class MethodSpec(Section):
 
     model_config = ConfigDict(extra="allow")  # parameters of the method
 
-    method: str = Field(description="one of `opacc methods`, or of the methods of others")
+    method: str  # one of `opacc methods`, or of the methods of others
+    # number of rounds, which grow as 1, 2, 3, …; or a list of their shares
     rounds: Annotated[
         PositiveInt | Annotated[list[PositiveFloat], Field(min_length=1)],
         _else("give a number of rounds, or a list of their shares such as [1, 1, 2]"),
-    ] = Field(default=1, description="number of rounds, which grow as 1, 2, 3, …; or a list of their shares")
-    repetitions: int | None = Field(default=None, ge=1, description="default: those of the study")
+    ] = 1
+    repetitions: int | None = Field(default=None, ge=1)  # default: those of the study
+    # number of labels; `itself`: by the method's own stopping rule; `as LABEL`: as many as the method with that label
+    # chose on the case; default: the budgets of the study
     budget: Annotated[
         PositiveInt | Annotated[str, Field(pattern=rf"^({ITSELF}|{AS}\s*\S.*)$")] | None,
         _else(f"give a number of labels, `{ITSELF}`, or `as LABEL` with the label of another method"),
-    ] = Field(
-        default=None,
-        description="number of labels; `itself`: by the method's own stopping rule; `as LABEL`: as many as the method "
-        "with that label chose on the case; default: the budgets of the study",
-    )
-    label: str | None = Field(default=None, description="how tables call it; default: method and parameters")
+    ] = None
+    label: str | None = None  # how tables call it; default: method and parameters
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -196,55 +195,38 @@ class MethodSpec(Section):
 class StudySpec(Section):
     """One study: every method at every budget on every case, repeated."""
 
-    cases: Cases = Field(
-        min_length=1,
-        description="examples that are all labelled: paths of files or folders, or mappings with the keys of a case",
-    )
-    methods: list[MethodSpec] = Field(
-        min_length=1,
-        description="what is compared: lines such as neyman:rounds=4, or mappings with the keys of a method",
-    )
+    # examples that are all labelled: paths of files or folders, or mappings with the keys of a case
+    cases: Cases = Field(min_length=1)
+    # what is compared: lines such as neyman:rounds=4, or mappings with the keys of a method
+    methods: list[MethodSpec] = Field(min_length=1)
+    # numbers of labels, each tried with every method that has no budget of its own
     budgets: Annotated[
         list[PositiveInt],
         AfterValidator(lambda value: sorted(set(value))),
         _else("give numbers of labels, at least 1 each"),
-    ] = Field(default=[], description="numbers of labels, each tried with every method that has no budget of its own")
-    paper: str | None = Field(default=None, description="experiments of a paper to report, as of `opacc study --as`")
-    divergence: bool = Field(
-        default=False, description="also measure the KL divergence of the output layer between pool and chosen examples"
-    )
-    coverage: Coverage | None = Field(
-        default=None,
-        description="coverage criterion such as nc:0.5, computed from the hidden and the output layer of cases without "
-        "coverage",
-    )
-    subpools: Subpools | None = Field(
-        default=None, description="draw pools of fewer examples from each case, and study those instead"
-    )
-    models: list[str] = Field(
-        default=[],
-        description="specs of audits (.yaml): cases are then .npz files with images x and label or target, and each "
-        "model sees them in this process",
-    )
-    metric: str = Field(
-        default=ACCURACY,
-        description="what is estimated: accuracy, macro_f1, macro_recall, macro_precision, or a metric of one class "
-        "such as f1@CLASS, precision@CLASS or recall@CLASS; all but the accuracy need label and prediction",
-    )
-    by: str | None = Field(
-        default=None,
-        description="column of the cases, or several crossed as sex*race: the metric in each slice. Then measures are "
-        "means over the slices, and the coverage is the least of a slice",
-    )
-    repetitions: int = Field(default=1000, ge=1, description="draws of each method at each budget on each case")
-    seed: int = Field(default=0, ge=0, description="of every random draw: the same seed, the same results")
-    level: float = Field(default=0.95, gt=0, lt=1, description="confidence level of the intervals that are checked")
-    columns: dict[str, str] = Field(default={}, description="field -> column, where the column has another name")
-    error_scale: float | None = Field(
-        default=None, gt=0, description="regression: score = 1 - (error / scale)²; default: the case's largest error"
-    )
-    output: str = Field(default="study", description="folder or prefix of the results")
-    workers: int | None = Field(default=None, ge=1, description="tasks at a time; default: the cluster's CPUs")
+    ] = Field(default=[])
+    paper: str | None = None  # experiments of a paper to report, as of `opacc study --as`
+    divergence: bool = False  # also measure the KL divergence of the output layer between pool and chosen examples
+    # coverage criterion such as nc:0.5, computed from the hidden and the output layer of cases without coverage
+    coverage: Coverage | None = None
+    subpools: Subpools | None = None  # draw pools of fewer examples from each case, and study those instead
+    # specs of audits (.yaml): cases are then .npz files with images x and label or target, and each model sees them in
+    # this process
+    models: list[str] = Field(default=[])
+    # what is estimated: accuracy, macro_f1, macro_recall, macro_precision, or a metric of one class such as f1@CLASS,
+    # precision@CLASS or recall@CLASS; all but the accuracy need label and prediction
+    metric: str = ACCURACY
+    # column of the cases, or several crossed as sex*race: the metric in each slice. Then measures are means over the
+    # slices, and the coverage is the least of a slice
+    by: str | None = None
+    repetitions: int = Field(default=1000, ge=1)  # draws of each method at each budget on each case
+    seed: int = Field(default=0, ge=0)  # of every random draw: the same seed, the same results
+    level: float = Field(default=0.95, gt=0, lt=1)  # confidence level of the intervals that are checked
+    columns: dict[str, str] = Field(default={})  # field -> column, where the column has another name
+    # regression: score = 1 - (error / scale)²; default: the case's largest error
+    error_scale: float | None = Field(default=None, gt=0)
+    output: str = "study"  # folder or prefix of the results
+    workers: int | None = Field(default=None, ge=1)  # tasks at a time; default: the cluster's CPUs
 
     @field_validator("methods", mode="before")
     @classmethod
