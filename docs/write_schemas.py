@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 import opacc_ray
-from opacc_ray.documents import KINDS, Document, Part, Section
+from opacc_ray.documents import Document, Part, Section
 from opacc_ray.extensions.fleet.fleet_spec import FleetSpec
 from opacc_ray.extensions.study.study_spec import StudySpec
 from opacc_ray.spec import Spec
@@ -24,11 +24,13 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def kinds() -> list[type[Document]]:
-    """Return every class of documents of the package, by format; importing a module registers its documents."""
+    """Return every class of documents of the package, by format."""
     for module in walk_packages(opacc_ray.__path__, "opacc_ray."):
         if not module.name.endswith("__main__"):
             import_module(module.name)
-    return [kind for _, kind in sorted(KINDS.items()) if kind.__module__.startswith("opacc_ray.")]
+    ours = (kind for kind in parts(Document) if kind.__module__.startswith("opacc_ray."))
+    declared = {str(kind.model_fields["format"].default): kind for kind in ours}
+    return [declared[form] for form in sorted(declared) if "/" in form]
 
 
 def meanings(kind: type[BaseModel]) -> dict[str, str]:

@@ -4,8 +4,8 @@ A document is a pydantic model. Its first key, ``format``, has the name and the 
 ``opacc-estimate/2``. Documents are validated when they are created and when they are read: exact types, no unknown key,
 no NaN or infinity. Equal content gives equal bytes. What a key means, also of a spec, is the comment at its field.
 
-Every class of documents registers itself in :data:`KINDS`. From version 0.3.0 on documents stay readable: a new key
-gets a default, and any other change gets a new format, whose class reads the old one as well.
+From version 0.3.0 on documents stay readable: a new key gets a default, and any other change gets a new format, whose
+class reads the old one as well.
 
 A spec, which a person writes, is a :class:`Section` of sections: numbers may be written in any form of YAML.
 """
@@ -50,10 +50,6 @@ def _kinds(annotation: Any) -> set[type]:
     return found.union(*map(_kinds, get_args(annotation)))
 
 
-KINDS: dict[str, type["Document"]] = {}
-"""Every imported class of documents, by its format."""
-
-
 class Document(Part):
     """A whole document; each kind declares ``format`` as the `Literal` of its name and version, with that default."""
 
@@ -61,12 +57,6 @@ class Document(Part):
     """What to do about a file that cannot be read."""
 
     format: str  # name and version of this form
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        form = cls.model_fields["format"].default
-        if isinstance(form, str):
-            KINDS[form] = cls
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types, in the order in which the fields are declared."""
