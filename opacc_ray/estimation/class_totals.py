@@ -295,11 +295,11 @@ class ClassTotals:
             ends = [value, value]
             if total.num < total.size:
                 error = math.sqrt(float(self.evidence.variance(variable, everything, 1)[0]))
-                shifted = value - total.below, value + total.above
-                ends = [average_interval(own, error, total.num - 1, level)[k] for k, own in enumerate(shifted)]
+                shifted, degrees, reach = (value - total.below, value + total.above), total.num - 1.0, (0.0, 0.0)
                 if isinstance(total.law, AdjustedWilson):
-                    below, above = total.law.reach(level)
-                    ends = [min(ends[0], value - below), max(ends[1], value + above)]
+                    degrees, reach = min(degrees, total.law.degrees), total.law.reach(level)
+                ends = [average_interval(own, error, degrees, level)[k] for k, own in enumerate(shifted)]
+                ends = [min(ends[0], value - reach[0]), max(ends[1], value + reach[1])]
         found = self.noted(estimate_of(value, ends[0], ends[1], level, total.num, number.lowest), [total])
         return Interim(found, partial(_met, [total], np.ones(1), level))
 

@@ -32,8 +32,9 @@ most 1. An event of scores has the size
 
 It is near 1 where all or nothing is lost, or no large loss was met, and small where large ones were met as predicted.
 
-Where events differ in size by a coefficient of the example, as in AUC, few large ones decide M. There the variance is
-also at least that with m = 2(Σ v̂a²)²/Σ v̂a⁴, with a the effect of a label.
+Where events differ in size by a coefficient of the example, as in AUC, or by their cost, few large ones decide M. There
+the variance is also at least that with m' = 2(Σ v̂a²)²/Σ v̂a⁴ for m, with a the effect of a label, and it has m' + 19
+degrees of freedom where m' < m.
 
 **By the design alone** (:class:`DesignEvidence`) the mean over D is a ratio of two estimated means (C.-E. Särndal, B.
 Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 5.6), with d the membership,
@@ -332,10 +333,11 @@ class FittedEvidence(Evidence):
             summed(error), scatter.of_sums * summed(p * variable.square[group] - forecast**2)
         )
         measured, by_forecast = summed((effect * error) ** 2), (weight**2 * foreseen).sum(axis=0)
-        variance = shrunk_variance(measured, by_forecast, labelled, confirmed)
-        if np.ptp(factor) > 0:  # measured from few events, for they differ in size
+        variance, degrees = shrunk_variance(measured, by_forecast, labelled, confirmed), labelled
+        if np.ptp(factor) > 0 or (variable.differs and not variable.is_score):  # measured from few events
             few = 2 * summed(forecast * effect**2) ** 2 / np.maximum(summed(forecast * effect**4), SMALLEST)
             variance = np.maximum(variance, shrunk_variance(measured, by_forecast, few, confirmed))
+            degrees = np.minimum(labelled, few)
         correction, represented = summed(scale * (values - forecast)), summed(scale)
         others = over(self.sums[-1].predicted * variable.mean)
         last = self.round[here] == len(self.sums) - 1
@@ -348,7 +350,7 @@ class FittedEvidence(Evidence):
                 "expected": summed(forecast),
                 "unseen": unseen,
                 "agreement": confirmed,
-                "degrees": labelled + constants.PRIOR_LABELS - 1,
+                "degrees": degrees + constants.PRIOR_LABELS - 1,
                 "share": summed(scale * values) / np.maximum(represented, SMALLEST),
                 "labels": represented**2 / np.maximum(summed(scale**2), SMALLEST),
                 "trust": np.full(num, self.fit.trust),
