@@ -284,7 +284,7 @@ class ClassTotals:
             inside = self.predicted == c
             values = np.where(inside, values, (self._truth == c) & ~inside)
             mean = np.where(self.classes == c, 1.0, self._rivals(np.array([c]))[0][self.classes])
-        everything, variable = np.zeros(len(mean), dtype=np.int64), Variable.event(values, mean)
+        everything, variable = np.zeros(len(mean), dtype=np.int64), Variable.event(values, mean, c >= 0)
         (total,) = self.evidence.totals(variable, everything, 1)
         if number.lowest < 0:  # mean confidence less accuracy
             value, *ends = (number.base + own for own in (total.stated(), *total.interval(level)))
@@ -318,7 +318,7 @@ class ClassTotals:
         """Return the share of missed examples of class ``c`` in each of ``num`` domains."""
         values = ((self._truth == c) & (self.predicted != c)).astype(np.float64)
         mean = self._rivals(np.array([c]))[0][self.classes]
-        return self.evidence.totals(Variable.event(values, mean), domain, num)
+        return self.evidence.totals(Variable.event(values, mean, True), domain, num)
 
     def _averages(self, metric: Metric, level: float) -> list[Interim]:
         """Return the mean of a metric over all classes in each slice."""

@@ -9,9 +9,9 @@ PRIOR_LABELS = 20
 LEAST_SHARE = 0.5
 """Least variance, in multiples of the predicted one: a prediction may widen an interval without being confirmed."""
 
-MOST_NARROWED, MUCH_NARROWED = 10, 4
-"""Factor by which predictions may narrow what is unseen where they predict no event: the largest one, and from which
-on the estimate says so."""
+MOST_NARROWED, NARROWED_BESIDE, MUCH_NARROWED = 10, 6, 4
+"""Factor by which predictions may narrow what is unseen where they predict no event: the largest one, the largest one
+of failures where the draw served metrics of a class alone, and from which on the estimate says so."""
 
 SURPRISE = 0.01
 """Probability of as many events in a part, if predictions are right, below which its estimate says so."""

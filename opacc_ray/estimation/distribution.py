@@ -44,9 +44,11 @@ events as they show, predictions may narrow what hides there by a factor of k:
 
     upper end >= θ̂ + S·CP/k        k = min(1 + c·failures, 10)
 
-with all failures that the labels met, which confirm the predictions. A larger factor than 4 between S·CP and what is
-stated is reported: where nothing was met, and predictions are wrong just there, no interval of that width can hold. So
-are as many events in a part as have a probability below .01 if the predictions are right.
+with all failures that the labels met, which confirm the predictions. A draw for metrics of a class alone leaves fewest
+labels where it is sure. There k is at most 6 for failures, costs and the Brier score, not for what the class misses. A
+larger factor than 4 between S·CP and what is stated is reported: where nothing was met, and predictions are wrong just
+there, no interval of that width can hold. So are as many events in a part as have a probability below .01 if the
+predictions are right.
 
 What is stated is the estimate moved towards θ_p, what labels and the last round's predictions alone say, and where the
 labels contradict them, towards θ_l, the estimate with weights that sum to the size of the part:
@@ -296,11 +298,12 @@ class AdjustedWilson(Law):
     expected_near: float = 0.0
     remote: tuple[Remote, Remote] = (NOTHING, NOTHING)  # of events that lower the value, and of those that raise it
     failures: float = 0.0  # among all labels, in any part
+    most_narrowed: float = constants.MOST_NARROWED
     name: str = "adjusted Wilson"
 
     def reach(self, level: float) -> tuple[float, float]:
         """Return how far below and above the value events may take it that no label met where none is predicted."""
-        narrowed = min(1 + self.agreement * self.failures, constants.MOST_NARROWED)
+        narrowed = min(1 + self.agreement * self.failures, self.most_narrowed)
         below, above = (own.bound(level) / narrowed for own in self.remote)
         return below, above
 

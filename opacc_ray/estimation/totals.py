@@ -87,7 +87,9 @@ from opacc_ray.estimation.failures import (
 )
 from opacc_ray.estimation.intervals import Moments
 from opacc_ray.estimation.sample import Rounds, Sample
+from opacc_ray.metrics.metric import is_of_class
 from opacc_ray.parts.loops import blocks
+from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import unlabelled
 
 Array = NDArray[np.float64]
@@ -166,11 +168,12 @@ class Variable(NamedTuple):
     mean: Array  # (G,) m, expected among the failures of each group
     square: Array  # (G,) s, of its square
     is_score: bool = False
+    of_class: bool = False  # whether it is of one class
 
     @classmethod
-    def event(cls, values: Array, mean: Array) -> "Variable":
+    def event(cls, values: Array, mean: Array, of_class: bool = False) -> "Variable":
         """Return a variable that is 0 or 1."""
-        return cls(values, mean, mean)
+        return cls(values, mean, mean, of_class=of_class)
 
     @classmethod
     def failure(cls, failure: Array, num: int) -> "Variable":
@@ -273,6 +276,8 @@ class FittedEvidence(Evidence):
             else Scatter.of(self.error, self.labelled, fit.sample.failure, scale * self.effects)
         )
         spread = self.labelled @ (1 - self.labelled)
+        served = [parse_parameters("neyman", own.parameters).serve for own in self.rounds.selections]
+        self.serves_classes = all(is_of_class(name) for own in served for name in own)
         self.agreement = agreement(self.error.sum(), self.scatter.of_sums * spread, constants.FIT_LIMIT)
 
     def variance(self, variable: Variable, domain: Codes, num: int) -> Array:
@@ -342,6 +347,7 @@ class FittedEvidence(Evidence):
         others = over(self.sums[-1].predicted * variable.mean)
         last = self.round[here] == len(self.sums) - 1
         unseen = np.maximum(others - added(at[last], (factor[here] * forecast)[last], num), 0)
+        beside = self.serves_classes and not variable.of_class
         laws = adjusted_laws(
             {
                 "first": summed(forecast * effect),
@@ -356,6 +362,7 @@ class FittedEvidence(Evidence):
                 "trust": np.full(num, self.fit.trust),
                 "by_predictions": (events + unseen) / divisor,
                 "failures": np.full(num, self.fit.sample.failure[self.rounds.first].sum()),
+                "most_narrowed": np.full(num, constants.NARROWED_BESIDE if beside else constants.MOST_NARROWED),
                 "by_labels": known + free * correction / np.maximum(represented, SMALLEST),
             },
             variable.differs,

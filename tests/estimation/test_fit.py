@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from drawn_rounds import draw_rounds
 from given_selections import selection_of
+from numpy.typing import NDArray
 from whole_plan import whole_plan
 
 import opacc_ray as opacc
@@ -168,19 +169,29 @@ def test_another_pool_is_refused() -> None:
         estimate_outcomes(drawn, outcome[drawn.index], pool=other)
 
 
-def test_an_interval_says_that_it_trusts_predictions_where_a_draw_for_f1_leaves_few_labels() -> None:
-    """A third of the positives is hidden among sure negatives: no label meets them."""
+def make_pool_with_hidden_positives() -> tuple[View, NDArray[np.float64]]:
+    """A third of the positives is hidden among sure negatives, where a draw for F1 leaves few labels."""
     rng = np.random.default_rng(2)
     logit = 7 * rng.standard_normal(10_000) - 16
     truth = (rng.random(10_000) < 1 / (1 + np.exp(-logit))).astype(np.int64)
     truth[np.flatnonzero(logit < -12)[:40]] = 1
     confidence, predicted = 1 / (1 + np.exp(-np.abs(logit))), (logit > 0).astype(np.int64)
-    view = view_of(opacc.Pool(prediction=predicted, confidence=confidence))
-    outcome = (truth == predicted).astype(np.float64)
+    return view_of(opacc.Pool(prediction=predicted, confidence=confidence)), (truth == predicted).astype(np.float64)
+
+
+def test_an_interval_says_that_it_trusts_predictions_where_a_draw_for_f1_leaves_few_labels() -> None:
+    view, outcome = make_pool_with_hidden_positives()
     found = estimate_outcomes(*draw_rounds(view, outcome, (20, 40, 60, 80), seed=3, serve=["f1@1"]), pool=view)
     assert found.low <= outcome.mean() <= found.high
     assert found.design_based
     assert "the interval trusts the predictions there" in str(found.reason)
+
+
+def test_an_accuracy_holds_beside_a_draw_for_f1() -> None:
+    view, outcome = make_pool_with_hidden_positives()
+    rounds = (draw_rounds(view, outcome, (100, 200, 300, 400), seed, serve=["f1@1"]) for seed in range(20))
+    found = [estimate_outcomes(*own, pool=view) for own in rounds]
+    assert sum(own.low <= outcome.mean() for own in found) >= 19
 
 
 def test_answers_that_are_all_right_against_the_confidence_have_nearly_the_exact_interval() -> None:
