@@ -169,26 +169,25 @@ def test_an_average_by_the_design_allows_for_a_class_whose_few_labels_are_all_ri
     assert 2 <= labels.count("yes") <= 5
     found = opacc.estimate(chosen, labels=labels, pool=pool, metric="macro_precision")
     alone = opacc.estimate(chosen, labels=labels, pool=pool, metric="precision@yes")
-    assert found.value == alone.value == found.high == 1
-    assert found.low == pytest.approx((1 + alone.low) / 2, abs=1e-3)
+    assert [found.value, alone.value, found.high] == pytest.approx([1, 1, 1])
+    assert found.low == pytest.approx((1 + alone.low) / 2, abs=0.1)
     assert alone.low == opacc.estimate(chosen, labels=labels, pool=pool, by="prediction")["yes"].low
 
 
-@pytest.mark.parametrize("method", ["srs", "css", "neyman"])
-def test_a_mean_over_classes_with_few_labels_of_unequal_weights_says_that_it_is_biased(method: str) -> None:
+@pytest.mark.parametrize(("budget", "says"), [(30, True), (800, False)])
+def test_a_mean_over_classes_says_that_classes_without_a_label_decide_it(budget: int, says: bool) -> None:
     rng = np.random.default_rng(1)
-    truth, confidence = rng.integers(0, 40, 2000), rng.uniform(0.3, 1, 2000)
-    predicted = np.where(rng.random(2000) < confidence, truth, (truth + 1) % 40)
-    pool = opacc.Pool(prediction=predicted, confidence=confidence)
-    chosen = opacc.select(pool, method, budget=80)
-    found = opacc.estimate(chosen, labels=[str(c) for c in truth[chosen.index]], pool=pool, metric="macro_precision")
-    assert ("fewer than 5 labels" in (found.reason or "")) == (method == "css") == (not found.design_based)
+    truth = np.minimum(rng.geometric(0.08, 2000), 40) - 1
+    predicted = np.where(rng.random(2000) < 0.8, truth, rng.integers(0, 40, 2000))
+    pool = opacc.Pool(prediction=predicted, confidence=np.full(2000, 0.8))
+    found = numbers(opacc.select(pool, "srs", budget, seed=2), pool, truth).estimate(Metric("macro_recall"), 0.95)
+    assert ("without a label" in (found.reason or "")) == says
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "most"), [("srs", 0.02), ("neyman", 0.03)])
+@pytest.mark.parametrize(("method", "most"), [("srs", 0.02), ("neyman", 0.02), ("css", 0.02)])
 def test_means_over_many_classes_with_two_labels_each_are_nearly_unbiased(method: str, most: float) -> None:
-    """60 classes that are unlike each other; without the step from predictions macro_recall of srs is .08 too high."""
+    """60 classes that are unlike each other; at estimated totals, macro_recall of srs would be .08 too high."""
     rng = np.random.default_rng(4)
     truth, hard = rng.integers(0, 60, 3000), rng.uniform(0.2, 1, 60)
     confidence = np.clip(hard[truth] + rng.uniform(-0.2, 0.2, 3000), 0.05, 1)
