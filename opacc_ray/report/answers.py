@@ -448,10 +448,12 @@ def metric_lines(
 
 
 def slice_lines(table: "documents.SliceTable", measure: str) -> list[facts.Line]:
-    """Return a title, the table of the slices with the lowest numbers, and how many more there are."""
+    """Return a title, the slices with the lowest numbers, how many more there are, and what contradicts predictions."""
     rows, more = facts.slice_table(table, measure, facts.MOST_ROWS)
     others = [f"… and {facts.thousands(more)} more (--json has all)"] if more else []
-    return [facts.slices_title(table, measure), rows, *others]
+    said = [(name, facts.contradiction(part)) for name, part in facts.lowest_first(table)]
+    notes = facts.facts(*(("note", text and f"{name}: {text}") for name, text in said))[: facts.MOST_ROWS]
+    return [facts.slices_title(table, measure), rows, *others, *notes]
 
 
 def step_after(run: "Run", document: "documents.AccuracyEstimate", metrics: Sequence[str]) -> list[str]:

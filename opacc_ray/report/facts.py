@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from opacc_ray.errors import counted
+from opacc_ray.estimation.distribution import CONTRADICTED
 from opacc_ray.estimation.intervals import Value, clipped
 from opacc_ray.labels.formats import few
 from opacc_ray.metrics.metric import ACCURACY, AVERAGES, BIAS, ERRORS, FEWEST, MAE, RMSE, WIDEST, parse_metric, tells
@@ -398,6 +399,12 @@ def part_tells(part: documents.StatedEstimate, metric: str = ACCURACY) -> bool:
     if metric in ERRORS:  # no width is wide in an unknown unit
         return part.n >= FEWEST
     return part.tells if isinstance(part, documents.SliceEstimate) else tells(part.low, part.high, part.n)
+
+
+def contradiction(part: documents.SliceEstimate) -> str | None:
+    """Return how the labels of a part contradict its predictions; None if they do not."""
+    _, found, text = (part.reason or "").partition(CONTRADICTED)
+    return found + text or None
 
 
 def labels_to_tell(part: documents.SliceEstimate) -> int:

@@ -27,7 +27,6 @@ from opacc_ray.audit.status import command_of, step_of
 from opacc_ray.designs.simple_random import Purposive
 from opacc_ray.errors import DataError, LabelError, OpaccError, StorageError, counted
 from opacc_ray.estimation.constants import BY_CHANCE
-from opacc_ray.estimation.distribution import CONTRADICTED
 from opacc_ray.estimation.intervals import clipped, level_of_each, normal_quantile
 from opacc_ray.estimation.sequential import confidence_sequence
 from opacc_ray.labels.formats import NUMBER
@@ -697,9 +696,9 @@ def _weak_parts(estimate: AccuracyEstimate, table: SliceTable, measure: str) -> 
             text = f"{what} {found.value} ({found.interval}); whole pool {whole}. "
             text += f"Covers {facts.percent(size, 0)} of the pool, by {counted(part.n, 'label')}."
             yield documents.Finding(text=text, impact=size * (clipped(estimate) - clipped(part)))
-        elif (part.reason or "").startswith(CONTRADICTED):
+        elif contradiction := facts.contradiction(part):
             impact = part.size / estimate.pool_size * max(clipped(estimate) - clipped(part), 0)
-            yield documents.Finding(text=f"{_part_text(table.by, name)}: {part.reason}.", impact=impact)
+            yield documents.Finding(text=f"{_part_text(table.by, name)}: {contradiction}.", impact=impact)
 
 
 def _part_text(by: str, name: str) -> str:

@@ -13,7 +13,8 @@ from opacc_ray.audit.goals import look_for_goal
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report.facts import stated
+from opacc_ray.report.answers import slice_lines
+from opacc_ray.report.facts import Fact, stated
 from opacc_ray.report.page import page, previous, summary
 from opacc_ray.report.report_documents import ConfusionCell, RunReport
 from opacc_ray.report.run_report import decided, findings, gather, rounded
@@ -224,9 +225,11 @@ def test_only_parts_that_the_labels_set_apart_are_findings_and_the_costliest_com
     more = changed.model_copy(update={"estimate": with_numbers(estimate, {}, [table("camera", many)])})
     assert len(findings(more)) == 5
     reason = "labels contradict the predictions: 2 of 2 labels here are failures"
-    few = {"broken": slice_of(0.1, 0, 0.9, size=100).model_copy(update={"reason": reason}), **parts}
+    whole = f"the unbiased estimate, -0.5, is outside the interval; {reason}"
+    few = {"broken": slice_of(0.1, 0, 0.9, size=100).model_copy(update={"reason": whole}), **parts}
     said = changed.model_copy(update={"estimate": with_numbers(estimate, {}, [table("camera", few)])})
     assert f"camera broken: {reason}." in [item.text for item in findings(said)]
+    assert slice_lines(table("camera", few), "accuracy")[-1] == Fact("note", f"broken: {reason}")
 
 
 # -- the audit before ------------------------------------------------------------------------------------
