@@ -19,6 +19,10 @@ imply (:mod:`opacc_ray.estimation.totals`), as far as the labels of this part co
     s = x(1 - x)/W                 m + 19 degrees of freedom
     z = Σ(v - v̂)/√(1 - h) / √ΣVar(v̂) over the m labels of the part, z₀ that of failures over all labels
 
+The effects a of labels differ, and M is known as well as from some 2(Σ v̂a²)²/Σ v̂a⁴ events. A sample that met few of
+those that weigh most has a value that is too low, and M as well. So the upper end of the whole pool has their number
+for m in W, where that makes W larger. Parts of a pool, and scores, are covered without it.
+
 x is θ̂ for the lower end and θ̂ + h for the upper one, with half an event added as Jeffreys' prior adds half a success:
 h = ½ Σv̂a/Σv̂. In s, x is kept h away from 0 and 1. Where events differ in size, as costs do, half an event also adds
 to the variance, ½ Σv̂a²/Σv̂. Events of scores have a size g <= 1 (:mod:`opacc_ray.estimation.totals`), and there g·a is
@@ -288,6 +292,7 @@ class AdjustedWilson(Law):
     agreement: float = 1.0  # c
     degrees: float = math.inf  # of freedom, of W
     unlike: float = 0.0  # what half an event adds to the variance, where events differ in size
+    unmet: float = 0.0  # what W lacks at the upper end if the events that weigh most were not met
     share: float | None = None  # share of events by the labels alone, each with its weight; None: no share
     labels: float = math.inf  # effective number of labels, by their weights
     trust: float = 0.0  # λ
@@ -380,7 +385,7 @@ class AdjustedWilson(Law):
         if total.events >= total.labelled:
             return 1.0
         share = min(max(total.value, 0.0) + self.half_event, 1.0)
-        high = intervals.wilson(share, self._size_at(share, total.variance, level), level)[1]
+        high = intervals.wilson(share, self._size_at(share, total.variance + self.unmet, level), level)[1]
         return max(high, total.value + self.reach(level)[1])
 
     def _size_at(self, share: float, variance: float, level: float) -> float:

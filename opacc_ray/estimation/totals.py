@@ -366,10 +366,10 @@ class FittedEvidence(Evidence):
         )
         measured, by_forecast = summed((effect * error) ** 2), (weight**2 * foreseen).sum(axis=0)
         variance, degrees = shrunk_variance(measured, by_forecast, labelled, confirmed), labelled
-        if np.ptp(factor) > 0 or (variable.differs and not variable.is_score):  # measured from few events
-            few = 2 * summed(forecast * effect**2) ** 2 / np.maximum(summed(forecast * effect**4), SMALLEST)
-            variance = np.maximum(variance, shrunk_variance(measured, by_forecast, few, confirmed))
-            degrees = np.minimum(labelled, few)
+        few = 2 * summed(forecast * effect**2) ** 2 / np.maximum(summed(forecast * effect**4), SMALLEST)
+        careful = np.maximum(variance, shrunk_variance(measured, by_forecast, few, confirmed))
+        if np.ptp(factor) > 0 or (variable.differs and not variable.is_score):  # events differ in size
+            variance, degrees = careful, np.minimum(labelled, few)
         correction, represented = summed(scale * (values - forecast)), summed(scale)
         others = over(self.sums[-1].predicted * variable.mean)
         last = self.round[here] == len(self.sums) - 1
@@ -391,6 +391,7 @@ class FittedEvidence(Evidence):
                 "failures": np.full(num, self.fit.sample.failure[self.rounds.first].sum()),
                 "most_narrowed": np.full(num, constants.NARROWED_BESIDE if beside else constants.MOST_NARROWED),
                 "by_labels": known + free * correction / np.maximum(represented, SMALLEST),
+                "unmet": np.where((size == self.sizes.sum()) & (not variable.is_score), careful - variance, 0.0),
             },
             variable.differs,
             remote_labels(at, scale, forecast, values, num),

@@ -147,7 +147,9 @@ class PageTotal:
         z = error.sum() ** 2 / max(phi_1 * (vhat * (1 - vhat)).sum(), 1e-300)
         c = self.c = max(0, 1 - z / 4) * max(0, 1 - z0 / 0.5)
         m, M, V_all = self.num, (effect**2 * error**2).sum(), (weight**2 * V).sum()
-        self.W = max((m * M + 20 * c * V_all) / max(m + 20 * c, 1e-300), V_all / 2)
+        events = 2 * (vhat * effect**2).sum() ** 2 / max((vhat * effect**4).sum(), 1e-300)
+        self.W, above = (max((own * M + 20 * c * V_all) / max(own + 20 * c, 1e-300), V_all / 2) for own in (m, events))
+        self.W_above = max(self.W, above) if inside.all() and a.loss is None else self.W
         self.half = 0.5 * self.g * (vhat * effect).sum() / max(vhat.sum(), 1e-300)
         self.unlike = 0.5 * self.g**2 * (vhat * effect**2).sum() / max(vhat.sum(), 1e-300) * (a.loss is not None)
         self.expected, self.stands = vhat.sum(), stands
@@ -177,14 +179,14 @@ class PageTotal:
         low, high = 0.0, 1.0
         if not none and self.theta > 0:
             x = min(self.theta, 1.0)
-            size = self._size(x)
+            size = self._size(x, self.W)
             low = wilson(x, size, quantile)[0]
             if x < 1:
                 size *= (norm.ppf((1 + level) / 2) / quantile) ** 2
                 low = min(low, mid_p_low(x * size, size, tail))
         if not every:
             x = min(max(self.theta, 0) + self.half, 1)
-            high = wilson(x, self._size(x), quantile)[1]
+            high = wilson(x, self._size(x, self.W_above), quantile)[1]
             far = self.stands[self.remote]
             if len(far):
                 r = far.sum() ** 2 / (far**2).sum()
@@ -208,10 +210,10 @@ class PageTotal:
         least, most = self.events / self.size, 1 - (m - self.events) / self.size
         return min(max(low, least), most), max(min(high, most), least)
 
-    def _size(self, x: float) -> float:
+    def _size(self, x: float, variance: float) -> float:
         nearest = min(self.half, 0.5)
         x = min(max(x, nearest), 1 - nearest)
-        return max(x * (1 - x) / max(self.W + self.unlike, 1e-300), 1e-3)
+        return max(x * (1 - x) / max(variance + self.unlike, 1e-300), 1e-3)
 
     def quantiles(self) -> Array:
         """48 quantiles, and 192 between."""
