@@ -263,9 +263,8 @@ class ClassTotals:
             ends = [value, value]
             if total.num < total.size:
                 error = math.sqrt(float(self.evidence.variance(variable, everything, 1)[0]))
-                shifted, degrees, reach = (value - total.below, value + total.above), total.num - 1.0, (0.0, 0.0)
-                if isinstance(total.law, AdjustedWilson):
-                    degrees, reach = min(degrees, total.law.degrees), total.law.reach(level)
+                shifted, degrees = (value - total.below, value + total.above), min(total.num - 1, total.law.degrees)
+                reach = total.law.reach(level) if isinstance(total.law, AdjustedWilson) else (0.0, 0.0)
                 ends = [average_interval(own, error, degrees, level)[k] for k, own in enumerate(shifted)]
                 ends = [min(ends[0], value - reach[0]), max(ends[1], value + reach[1])]
         found = self.noted(estimate_of(value, ends[0], ends[1], level, total.num, number.lowest), [total])

@@ -228,9 +228,6 @@ _UNBOUNDED = "values have no bound, so this assumes that no rare error is much l
 
 _SQRT2 = math.sqrt(2)
 
-_ROUNDING = 1e-12
-"""Deviations from the mean that are smaller, relative to the values, are none: rounding must not decide degrees."""
-
 
 def effects(name: str, errors: Array) -> Array:
     """Return the x (n,) of each error, whose mean over the pool is the number, or its square."""
@@ -252,7 +249,7 @@ def estimate_error(name: str, rounds: Rounds, errors: Array, level: float) -> in
     whole = rounds.largest_weight == 0
     if len(rounds.first) < 2 and not whole:
         raise LabelError(f"{name} of one label has no interval; label more examples")
-    student = intervals.student_quantile(_degrees(rounds, x, mean), level)
+    student = intervals.student_quantile(rounds.degrees(x), level)
     low, high = mean - student * error, mean + student * error
     if name != BIAS and not whole:
         unseen = (
@@ -267,12 +264,3 @@ def estimate_error(name: str, rounds: Rounds, errors: Array, level: float) -> in
         mean, low, high = math.sqrt(mean), math.sqrt(low), math.sqrt(high)
     reason = None if whole else intervals.joined_reasons([rounds.reason, _UNBOUNDED])
     return intervals.within_interval(intervals.Estimate(mean, error, low, high, level, METHOD, len(x), whole, reason))
-
-
-def _degrees(rounds: Rounds, x: Array, mean: float) -> float:
-    """Return the degrees of freedom of the variance of a mean, from the fourth moment of what it is made of."""
-    most = float(max(len(x) - 1, 1))
-    apart = np.where(np.abs(x - mean) > _ROUNDING * np.abs(x).max(), x - mean, 0.0)
-    spread = (rounds.weights * apart) ** 2
-    fewer = 1 / max(intervals.effective_number(spread), 1.0) - 1 / len(x)
-    return most if fewer <= 0 else min(max(2 / fewer, 1.0), most)

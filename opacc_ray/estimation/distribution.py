@@ -89,6 +89,9 @@ class Law(ABC):
     name: str
     """Name of the interval."""
 
+    degrees: float = math.inf
+    """Degrees of freedom of the variance."""
+
     @abstractmethod
     def ends(self, total: "Total", level: float) -> intervals.Interval:
         """Return both ends, where some examples of the part have labels and some have none."""
@@ -209,6 +212,7 @@ class Weighted(Law):
     rest: intervals.Moments | None = None  # mean and variance of 1 - v; None: v is a score
     unseen: float = 1.0  # probability of the further event
     name: str = intervals.WEIGHTED
+    degrees: float = math.inf  # of freedom, of the variance
 
     def ends(self, total: Total, level: float) -> intervals.Interval:
         if self.rest is None:

@@ -35,11 +35,15 @@ from opacc_ray.designs import Design
 from opacc_ray.designs.simple_random import SimpleRandom, Stratified
 from opacc_ray.errors import LabelError
 from opacc_ray.estimation.constants import LEAST_LEFT
+from opacc_ray.estimation.intervals import effective_number
 from opacc_ray.pool import NO_HISTORY, History
 from opacc_ray.selection import Outcome, Selection, checked_outcome, is_binary
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
+
+_ROUNDING = 1e-12
+"""Deviations from the mean that are smaller, relative to the values, are none: rounding must not decide degrees."""
 
 
 # -- rounds -----------------------------------------------------------------------------------------------------
@@ -175,6 +179,14 @@ class Rounds:
         if self.is_census:
             return np.zeros(x.shape[1:])
         return sum(part.scale**2 * part.design.variance(x[part.places]) for part in self.parts)
+
+    def degrees(self, x: Array) -> float:
+        """Return the degrees of freedom of v(x̂), from the fourth moment of what it is made of."""
+        most, mean = float(max(len(x) - 1, 1)), float(self.mean(x))
+        apart = np.where(np.abs(x - mean) > _ROUNDING * np.abs(x).max(), x - mean, 0.0)
+        spread = (self.weights * apart) ** 2
+        fewer = 1 / max(effective_number(spread), 1.0) - 1 / len(x)
+        return most if fewer <= 0 else min(max(2 / fewer, 1.0), most)
 
 
 def _labelled_before(selections: Sequence[Selection]) -> list[Places]:

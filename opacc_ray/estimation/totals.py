@@ -541,7 +541,7 @@ class DesignEvidence(Evidence):
         effect, likely = rounds.weights * self.groups.factor(self.index), variable.mean[self.group]
         signed = ([likely @ np.maximum(s * effect, 0) ** k for k in (1, 2)] for s in (-1, 1))
         half = (0.5 * float(two) / max(float(one), SMALLEST) for one, two in signed)
-        law = Weighted(rounds.largest_weight, rest)
+        law = Weighted(rounds.largest_weight, rest, degrees=rounds.degrees(values))
         return Total(*own, float(self.sizes.sum()), float(len(rounds.first)), events, law, *half)
 
     def _ratios(self, variable: Variable, where: Codes, num: int) -> tuple[Array, Array, Array]:

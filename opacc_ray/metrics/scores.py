@@ -37,10 +37,11 @@ overconfidence is a lower bound. So
 
 are the ends of its interval. A number whose coefficients are 0 or more, such as a Brier score with c >= ½, has the
 interval of its total, which is 0 without a failure. The others are Wilson's, with Student's quantile
-(:func:`opacc_ray.estimation.class_totals.average_interval`) of n - 1 degrees of freedom, or those of the total where
-it has fewer. Their ends are moved outward by half an event, of the
-size Σ a²/Σ|a| by the effects a of events in that direction: a sample without one of the few large ones has a number,
-and a variance, that are too small. The interval of the overconfidence is the accuracy's.
+(:func:`opacc_ray.estimation.class_totals.average_interval`) of n - 1 degrees of freedom, or those of the total where it
+has fewer: by the design alone those of F. E. Satterthwaite (:mod:`opacc_ray.estimation.design_numbers`). Their ends are
+moved outward by half an event, of the size Σ a²/Σ|a| by the effects a of events in that direction: a sample without one
+of the few large ones has a number, and a variance, that are too small. The interval of the overconfidence is the
+accuracy's.
 
 Legend: N pool, f failure, c confidence, s score, q probability of the class.
 """
