@@ -29,7 +29,9 @@ By a design alone the p of a predicted class is the share of failures of its m l
 weight, shrunk towards that of all as by five labels, and h is the weight over m + 5. What the step adds is the design's
 estimate of the total of errors, and so unbiased, also where a class has one label or none. To its variance half an
 event is added, of the size of those that make the variance, Σa⁴/Σa²: a sample may have few labels of those that matter.
-Where predicted classes without a label foretell more than 22 % of ΣW², the average says so: its variance is unsure.
+
+With fewer than five labels per class an average says so: it relies on classes that are alike but for their size. Of 200
+classes unlike each other by other rules, 400 labels covered as little as 82 %.
 
 Legend: P predicted as a class, F failures foretold of the examples without labels, M misses that labels
 show, h leverage, C classes, S slices, n labels.

@@ -42,13 +42,14 @@ from numpy.typing import NDArray
 
 from opacc_ray.estimation import intervals
 from opacc_ray.estimation.class_averages import TrueClasses, expected_average
-from opacc_ray.estimation.constants import LEVELS, MOST_UNSEEN, MUCH_NARROWER, PRIOR_FAILURES, SMALLEST
+from opacc_ray.estimation.constants import LEVELS, MUCH_NARROWER, PRIOR_FAILURES
 from opacc_ray.estimation.distribution import AdjustedWilson, Mean, Total
 from opacc_ray.estimation.sample import Sample
 from opacc_ray.estimation.totals import Evidence, Variable
 from opacc_ray.metrics.metric import (
     ACCURACY,
     AVERAGES,
+    FEWEST,
     OF_BOTH_CLASSES,
     OF_ONE_TOTAL,
     Metric,
@@ -307,23 +308,17 @@ class ClassTotals:
         mean, square = (np.einsum("kc,skc->sc", classes.rivals, own).ravel() for own in (weight, weight**2))
         variable = Variable(weight[here, self._truth, self.predicted], mean, square)
         values += np.transpose(self.evidence.corrections(variable, self.failure, self.slices, self.num_slices))
-        rows = enumerate(zip(self.failures(self.slices, self.num_slices), self._unseen(left, square), strict=True))
-        return [self._average(s, metric, level, values[s], known, unseen) for s, (known, unseen) in rows]
+        there = self.failures(self.slices, self.num_slices)
+        return [self._average(s, metric, level, values[s], known) for s, known in enumerate(there)]
 
-    def _unseen(self, left: Array, square: Array) -> Array:
-        """Return the share of what moves an average that is in predicted classes without labels, (S,)."""
-        moves = left * square.reshape(left.shape)
-        labels = np.bincount(self.evidence.groups.code(self.evidence.index), minlength=left.size).reshape(left.shape)
-        return np.asarray((moves * (labels == 0)).sum(axis=1) / np.maximum(moves.sum(axis=1), SMALLEST))
-
-    def _average(self, s: int, metric: Metric, level: float, moments: Array, known: Total, unseen: float) -> Interim:
-        """Return an average in slice ``s`` from its value and variance, what is ``known`` there, and what is not."""
+    def _average(self, s: int, metric: Metric, level: float, moments: Array, known: Total) -> Interim:
+        """Return an average in slice ``s`` from its value and variance, and what is ``known`` there."""
         value, variance = np.clip(moments, 0, (1, np.inf)).tolist()
         error = math.sqrt(variance) if known.labelled < known.size else 0.0
         ends = average_interval(value, error, known.num - 1, level)
         found = self.noted(estimate_of(value, *ends, level, known.num))
-        if not self.evidence.predicts and self.evidence.first.size and error and unseen > MOST_UNSEEN:
-            few = f"predicted classes without a label decide {100 * unseen:.0f} % of the mean, and may be unlike others"
+        if self.evidence.first.size and error and known.num < FEWEST * self.num_classes:
+            few = f"{known.num} labels for {self.num_classes} classes: so few must assume that classes are alike"
             found = replace(found, reason=intervals.joined_reasons((found.reason, few)))
         return Interim(found, partial(self._met_of_average, s, metric, level))
 

@@ -42,10 +42,6 @@ SPREADS = tuple(2.0**k for k in range(-6, 2))
 AVERAGED = 24
 """Quantiles of what is missed of a class that an average is the mean over."""
 
-MOST_UNSEEN = 0.22
-"""Share of what moves a mean over classes that may be in predicted classes without a label before it says so. It is 12
-to 21 % of 200 classes of similar size with 400 labels, and 24 to 50 % where intervals failed, of sizes as 1/rank."""
-
 LEVELS, POINTS = 48, 192
 """Quantiles of a total that are computed, and by which its distribution is represented: of fewer, one would stand for
 2 % of it."""

@@ -174,14 +174,15 @@ def test_an_average_by_the_design_allows_for_a_class_whose_few_labels_are_all_ri
     assert alone.low == opacc.estimate(chosen, labels=labels, pool=pool, by="prediction")["yes"].low
 
 
+@pytest.mark.parametrize("method", ["srs", "neyman"])
 @pytest.mark.parametrize(("budget", "says"), [(30, True), (800, False)])
-def test_a_mean_over_classes_says_that_classes_without_a_label_decide_it(budget: int, says: bool) -> None:
+def test_a_mean_over_more_classes_than_few_labels_know_says_so(method: str, budget: int, says: bool) -> None:
     rng = np.random.default_rng(1)
     truth = np.minimum(rng.geometric(0.08, 2000), 40) - 1
     predicted = np.where(rng.random(2000) < 0.8, truth, rng.integers(0, 40, 2000))
     pool = opacc.Pool(prediction=predicted, confidence=np.full(2000, 0.8))
-    found = numbers(opacc.select(pool, "srs", budget, seed=2), pool, truth).estimate(Metric("macro_recall"), 0.95)
-    assert ("without a label" in (found.reason or "")) == says
+    found = numbers(opacc.select(pool, method, budget, seed=2), pool, truth).estimate(Metric("macro_recall"), 0.95)
+    assert ("30 labels for 40 classes" in (found.reason or "")) == says
 
 
 @pytest.mark.slow
