@@ -25,9 +25,7 @@ for m in W, where that makes W larger. Parts of a pool, and scores, are covered 
 
 x is θ̂ for the lower end and θ̂ + h for the upper one, with half an event added as Jeffreys' prior adds half a success:
 h = ½ Σv̂a/Σv̂. In s, x is kept h away from 0 and 1. Where events differ in size, as costs do, half an event also adds
-to the variance, ½ Σv̂a²/Σv̂. Events of scores have a size g <= 1 (:mod:`opacc_ray.estimation.totals`), and there g·a is
-for a: not for unseen events, below. z₀ is near 0 by the fit, unless what was believed before the labels still holds its
-level.
+½ Σv̂a²/Σv̂ to the variance. z₀ is near 0 by the fit, unless what was believed before the labels still holds its level.
 
 The lower end is at most that of mid-P at size s over the squared ratio of Student's quantile to the normal one, because
 a single event proves little. Without an event it is 0, and where all labels are events the upper end is 1. Both ends

@@ -24,17 +24,10 @@ total of failures over the whole pool. The variance that the predictions imply, 
 
 The law of these totals, :class:`opacc_ray.estimation.distribution.AdjustedWilson`, says how they are weighed. Scores
 vary less than failures with the same mean: there Var(v) = φ·p(1 - p), as in quasi-likelihood (R. W. M. Wedderburn,
-Biometrika 61, 1974). With e = (v - p)/√(1 - h), V has φ = Σa²e²/Σa²p(1 - p) over all labels, a their effects on rounds
-without a fit, and z, whose labels count equally, has φ with a = 1. Both are shrunk towards 1 as by five labels, and at
-most 1. An event of scores has the size
-
-    g = (Σe² + ½) / (min(Σp(1 - p), Σv²) + ½)   at most 1, over all labels
-
-It is near 1 where all or nothing is lost, or no large loss was met, and small where large ones were met as predicted.
-
-Where events differ in size by a coefficient of the example, as in AUC, or by their cost, few large ones decide M. There
-the variance is also at least that with m' = 2(Σ v̂a²)²/Σ v̂a⁴ for m, with a the effect of a label, and it has m' + 19
-degrees of freedom where m' < m.
+Biometrika 61, 1974). The labels show that of the pool: φ = Σe²/π / Σp(1 - p)/π over all, with e = (v - p)/√(1 - h),
+shrunk towards 1 as by five labels, and at most 1. Where events differ in size by a coefficient of the example, as in
+AUC, or by their cost, few large ones decide M. There the variance is also at least that with m' = 2(Σ v̂a²)²/Σ v̂a⁴
+for m, with a the effect of a label, and it has m' + 19 degrees of freedom where m' < m.
 
 **By the design alone** (:class:`DesignEvidence`) the mean over D is a ratio of two estimated means (C.-E. Särndal, B.
 Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 5.6), with d the membership,
@@ -246,27 +239,6 @@ def measure(
     return evidence[0].failures_of_pool(), evidence[: len(partitions)]
 
 
-class Scatter(NamedTuple):
-    """How much less scores scatter about their predictions than failures do."""
-
-    of_sums: float  # φ of sums over labels
-    of_total: float  # φ of the total
-    event: float  # g, size of an event
-
-    @classmethod
-    def of(cls, error: Array, p: Array, loss: Array, effect: Array) -> "Scatter":
-        """Return it from the labels, (n,) each."""
-        square, spread = error**2, p * (1 - p)
-        prior = constants.PRIOR_FAILURES / len(p)
-        ratios = (float(own @ square) / max(float(own @ spread), SMALLEST) for own in (np.ones(len(p)), effect**2))
-        of_sums, of_total = (min((ratio + prior) / (1 + prior), 1.0) for ratio in ratios)
-        large = min(float(spread.sum()), float(loss @ loss))
-        return cls(of_sums, of_total, min((float(square.sum()) + 0.5) / (large + 0.5), 1.0))
-
-
-ALL_OR_NOTHING = Scatter(1.0, 1.0, 1.0)
-
-
 class FittedEvidence(Evidence):
     """Labels with predicted failures for every example."""
 
@@ -280,17 +252,17 @@ class FittedEvidence(Evidence):
         self.leverage = np.concatenate([own.leverage for own in fitted])  # (n,) h
         self.probability = np.concatenate([recorded(own).probability for own in self.rounds.selections])  # (n,) π
         self.error = (fit.sample.failure - self.labelled) / np.sqrt(1 - self.leverage)  # (n,) of failures
-        scale = np.array([part.scale for part in self.rounds.parts])[self.round]
-        self.effects = np.concatenate([part.design.effects for part in self.rounds.parts])  # (n,) on their own rounds
-        self.scatter = (
-            ALL_OR_NOTHING
+        spread = self.labelled * (1 - self.labelled)
+        square, likely = (own / self.probability for own in (self.error**2, spread))
+        prior = constants.PRIOR_FAILURES * likely.mean()
+        self.dispersion = (
+            1.0
             if fit.sample.is_binary
-            else Scatter.of(self.error, self.labelled, fit.sample.failure, scale * self.effects)
+            else min(float(square.sum() + prior) / max(float(likely.sum() + prior), SMALLEST), 1.0)
         )
-        spread = self.labelled @ (1 - self.labelled)
         served = [parse_parameters("neyman", own.parameters).serve for own in self.rounds.selections]
         self.serves_classes = all(is_of_class(name) for own in served for name in own)
-        self.agreement = agreement(self.error.sum(), self.scatter.of_sums * spread, constants.FIT_LIMIT)
+        self.agreement = agreement(self.error.sum(), self.dispersion * spread.sum(), constants.FIT_LIMIT)
 
     def variance(self, variable: Variable, domain: Codes, num: int) -> Array:
         """Return the variance of the mean of any variable over each domain."""
@@ -337,10 +309,10 @@ class FittedEvidence(Evidence):
         def over(values: Array) -> Array:  # sums over the groups of each domain
             return added(domain, values, num)
 
-        size, scatter = over(self.sizes), self.scatter if variable.is_score else ALL_OR_NOTHING
+        size, dispersion = over(self.sizes), self.dispersion if variable.is_score else 1.0
         divisor, where = np.maximum(size, 1), domain[self.groups.code(self.index)]
         foreseen = (
-            scatter.of_total * np.stack([over(own.variance(variable)) for own in self.sums]) / divisor**2
+            dispersion * np.stack([over(own.variance(variable)) for own in self.sums]) / divisor**2
         )  # (rounds, num)
         weight = self.weights(foreseen)
         known, free = np.zeros(num), np.zeros(num)
@@ -362,7 +334,7 @@ class FittedEvidence(Evidence):
             return added(at, own, num)
 
         confirmed = self.agreement * agreement(
-            summed(error), scatter.of_sums * summed(p * variable.square[group] - forecast**2)
+            summed(error), dispersion * summed(p * variable.square[group] - forecast**2)
         )
         measured, by_forecast = summed((effect * error) ** 2), (weight**2 * foreseen).sum(axis=0)
         variance, degrees = shrunk_variance(measured, by_forecast, labelled, confirmed), labelled
@@ -395,7 +367,6 @@ class FittedEvidence(Evidence):
             },
             variable.differs,
             remote_labels(at, scale, forecast, values, num),
-            scatter.event,
         )
         signs = (forecast * np.maximum(sign * effect, 0) for sign in (-1, 1))
         halves = [0.5 * summed(own * np.abs(effect)) / np.maximum(summed(own), SMALLEST) for own in signs]
@@ -408,7 +379,8 @@ class FittedEvidence(Evidence):
         [total] = self.totals(failure, everything, 1)
         foreseen = np.array([[own.variance(failure).sum()] for own in self.sums])
         scale = (self.weights(foreseen)[:, 0] * self.rounds.left)[self.round]
-        labels = LabelEffects(scale * self.effects, self.labelled, self.error, scale, assisted=True)
+        effects = np.concatenate([part.design.effects for part in self.rounds.parts])
+        labels = LabelEffects(scale * effects, self.labelled, self.error, scale, assisted=True)
         return pool_failures(sample, total, labels, is_fitted=True)
 
 
@@ -431,18 +403,18 @@ def _remote(at: Codes, scale: Array, forecast: Array, values: Array, num: int) -
 
 
 def adjusted_laws(
-    columns: dict[str, Array], differs: bool, remote: Sequence[tuple[Remote, Remote]] | None = None, event: float = 1.0
+    columns: dict[str, Array], differs: bool, remote: Sequence[tuple[Remote, Remote]] | None = None
 ) -> list[AdjustedWilson]:
-    """Return the law of each domain, with events of size ``event``, from its fields and these, (num,) each.
+    """Return the law of each domain, from its fields and these, (num,) each.
 
     first, second : Σ v̂a and Σ v̂a² over its labels, a the effect of a label
     met : Σ va
     """
     first, second, met = (columns.pop(name) for name in ("first", "second", "met"))
-    half, ratio = 0.5 * event / np.maximum(columns["expected"], SMALLEST), first / np.maximum(second, SMALLEST)
+    half, ratio = 0.5 / np.maximum(columns["expected"], SMALLEST), first / np.maximum(second, SMALLEST)
     columns |= {"half_event": half * first, "met_near": ratio * met, "expected_near": ratio * first}
     if differs:
-        columns |= {"unlike": event * half * second}
+        columns |= {"unlike": half * second}
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     laws = [AdjustedWilson(**dict(zip(columns, row, strict=True))) for row in rows]
     return laws if remote is None else [replace(law, remote=own) for law, own in zip(laws, remote, strict=True)]

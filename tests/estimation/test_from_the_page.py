@@ -118,13 +118,10 @@ class PageTotal:
         n, size, rounds = len(a.index), inside.sum(), range(len(a.p))
         trust = min(max((n - 12) / 20, 0), 1)
         forecast, every = a.p * likely, a.p[a.round, a.index]
-        phi = phi_1 = self.g = 1.0
+        phi = 1.0
         if a.loss is not None:
             square, spread = (a.loss - every) ** 2 / (1 - a.leverage), every * (1 - every)
-            alone = (round_weights(a)[a.round] / a.pi) ** 2 * (1 - a.pi)
-            ratios = [(own @ square) / (own @ spread) for own in (alone, np.ones(n))]
-            phi, phi_1 = (min((n * ratio + 5) / (n + 5), 1) for ratio in ratios)
-            self.g = min((square.sum() + 0.5) / (min(spread.sum(), a.loss @ a.loss) + 0.5), 1)
+            phi = min((n * (square / a.pi).sum() / (spread / a.pi).sum() + 5) / (n + 5), 1)
         V = phi * np.array([(forecast * (1 - forecast) * a.odds)[k][inside].sum() for k in rounds]) / size**2
         weight = 1 / np.maximum(V, 1e-300)
         weight = trust * weight / weight.sum() + (1 - trust) * round_weights(a)
@@ -143,15 +140,15 @@ class PageTotal:
         error = (v - vhat) / np.sqrt(1 - h)
         self.size, self.num, self.events = size, int(here.sum()), v.sum()
         self.theta, self.failures = known + (stands * (v - vhat)).sum(), a.failure.sum()
-        z0 = ((a.failure - every) / np.sqrt(1 - a.leverage)).sum() ** 2 / (phi_1 * every * (1 - every)).sum()
-        z = error.sum() ** 2 / max(phi_1 * (vhat * (1 - vhat)).sum(), 1e-300)
+        z0 = ((a.failure - every) / np.sqrt(1 - a.leverage)).sum() ** 2 / (phi * every * (1 - every)).sum()
+        z = error.sum() ** 2 / max(phi * (vhat * (1 - vhat)).sum(), 1e-300)
         c = self.c = max(0, 1 - z / 4) * max(0, 1 - z0 / 0.5)
         m, M, V_all = self.num, (effect**2 * error**2).sum(), (weight**2 * V).sum()
         events = 2 * (vhat * effect**2).sum() ** 2 / max((vhat * effect**4).sum(), 1e-300)
         self.W, above = (max((own * M + 20 * c * V_all) / max(own + 20 * c, 1e-300), V_all / 2) for own in (m, events))
         self.W_above = max(self.W, above) if inside.all() and a.loss is None else self.W
-        self.half = 0.5 * self.g * (vhat * effect).sum() / max(vhat.sum(), 1e-300)
-        self.unlike = 0.5 * self.g**2 * (vhat * effect**2).sum() / max(vhat.sum(), 1e-300) * (a.loss is not None)
+        self.half = 0.5 * (vhat * effect).sum() / max(vhat.sum(), 1e-300)
+        self.unlike = 0.5 * (vhat * effect**2).sum() / max(vhat.sum(), 1e-300) * (a.loss is not None)
         self.expected, self.stands = vhat.sum(), stands
         self.share = (stands * v).sum() / max(stands.sum(), 1e-300)
         order = np.argsort(-stands, kind="stable")

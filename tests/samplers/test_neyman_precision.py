@@ -108,7 +108,7 @@ class TestPrecision:
 
     @pytest.mark.slow
     def test_interval_of_scores_is_as_wide_as_errors_where_large_losses_are_foreseen(self) -> None:
-        """As if a small loss were a rare large one, it would be a third wider than 1.96 root mean squared errors."""
+        """If each label counted once in φ, it would be 1.4 times as wide as 1.96 root mean squared errors."""
         rng = np.random.default_rng(0)
         logit = 5 * rng.standard_normal(3000)
         p = expit(logit - np.quantile(logit, 0.985))
@@ -120,7 +120,7 @@ class TestPrecision:
         excluded = sum(not own.low <= true <= own.high for own in found)
         error = np.sqrt(np.mean([(own.value - true) ** 2 for own in found]))
         assert excluded <= binom.ppf(1 - 1e-4, 80, 0.05)
-        assert np.mean([own.high - own.low for own in found]) / 2 <= 1.2 * 1.96 * error
+        assert np.mean([own.high - own.low for own in found]) / 2 <= 1.3 * 1.96 * error
 
     @pytest.mark.parametrize(("first", "second"), [(4, 1), (8, 2)])
     def test_end_of_perfect_answers_is_between_those_of_failures_anywhere_and_where_fewest_are_drawn(
