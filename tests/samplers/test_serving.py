@@ -6,9 +6,9 @@ import pytest
 import opacc_ray as opacc
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import view_of
-from opacc_ray.samplers.base import NO_PREVIOUS, Task
+from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
 from opacc_ray.samplers.neyman import Parameters, plan
-from opacc_ray.samplers.neyman.sampling import sure_share
+from opacc_ray.samplers.neyman.sampling import foresee, sure_share
 
 N = 4000
 PREDICTED = np.repeat([1, 0], [400, N - 400])
@@ -42,6 +42,27 @@ def test_every_slice_has_as_many_labels(serve: str) -> None:
     found = np.array(mean_probability(serve, parts, own)) * np.bincount(parts)
     uniform = np.bincount(parts) * 200 / N * 0.1
     assert found - uniform == pytest.approx([90, 90], abs=1)
+
+
+@pytest.mark.parametrize("wrong", [0, 2, 4])
+def test_a_slice_has_more_labels_where_its_accuracy_is_less_known(wrong: int) -> None:
+    """As the page has it: by what labels and predictions together say, and one label of which nothing is known."""
+    camera, seen, sure = np.arange(N) % 4, np.arange(16), np.random.default_rng(2).uniform(0.9, 1, N)
+    right = (camera[seen] > 0) | (seen >= 4 * wrong)  # of the four labels of camera 0 so many are wrong
+    own = view_of(opacc.Pool(prediction=PREDICTED, confidence=sure, slices={"camera": camera.astype(str)}))
+    task = Task(24, Parameters(serve=("camera",), floor=1e-9), Previous(seen, right.astype(float)))
+    [forecast], found, free, error = foresee(own, task), plan(own, task).probability, camera[16:], []
+    for c in range(4):
+        mine = seen[camera[seen] == c]
+        p, failed = forecast.failure[mine], 1 - right[mine]
+        z = ((failed - p) / np.sqrt(1 - forecast.leverage[mine])).sum() / np.sqrt((p * (1 - p)).sum())
+        agreed = max(1 - z**2 / 4, 0)
+        mixed = agreed * forecast.failure[16:][free == c] + (1 - agreed) * (failed.sum() + 0.5) / 5
+        deviation = np.sqrt(mixed * (1 - mixed))
+        error.append(np.sqrt(4 * deviation.mean() ** 2 + 0.25) / 5)
+        assert found[free == c] / found[free == c].sum() == pytest.approx(deviation / deviation.sum(), rel=1e-6)
+    assert np.bincount(free, weights=found) == pytest.approx(24 * np.array(error) / sum(error), rel=1e-6)
+    assert (np.bincount(free, weights=found)[0] > 6.5) == (wrong == 2)  # 4 of 4 are known to be wrong
 
 
 def test_a_worthless_prediction_costs_no_more_than_its_price() -> None:

@@ -69,11 +69,21 @@ where it fails:
     metric of class c       |∂g/∂TP|·√(p(1 - p)) where c is predicted, |∂g/∂FN|·√(q(1 - q)) elsewhere, q = p/(C - 1)
     average over classes    √(p·s - p²·m²), m and s the mean and mean square of W(k, ŷ) over the classes k ≠ ŷ
     brier, rankings         |coefficient|·√(p(1 - p)), with the coefficient of the failure in the number
-    prediction, a slice     √(p(1 - p))/Σ_S √(p(1 - p)): as many labels in every slice, so that none is the worst
+    prediction, a slice     s·√(p'(1 - p'))/Σ_S √(p'(1 - p')): labels in proportion to s, in all slices
     truth                   as the metric of each class, their variances added
 
 with g at the totals that the predictions give (:mod:`opacc_ray.metrics.metric`). For F1 = F these are the factors 2
 - F where c is predicted and F elsewhere.
+
+A slice has more labels where its accuracy is less known, and where its labels contradict the predictions they speak in
+their place. With m labels in it, g of them failures, c their agreement with p
+(:mod:`~opacc_ray.estimation.distribution`), and σ' the mean of √(p'(1 - p')) over its other examples,
+
+    p' = c·p + (1 - c)·(g + ½)/(m + 1)              s = √(m·σ'² + ¼)/(m + 1)
+
+where s is the standard error of its accuracy, with one label more of which nothing is known. So all slices have as many
+labels in the first round, whatever their confidence. Two of two that fail where all are sure then call for more there,
+and a slice that is half wrong for more in every round; one that is known, wholly right or wholly wrong, for fewer.
 
 Where all examples that are predicted as the class take a tenth of the labels or less, all are drawn: their part of the
 metric is then known.
@@ -150,6 +160,10 @@ _BINS = 1 << 14
 
 LEAST_OF_CLASS, _CLASS_STEPS = 0.75, 20
 """Least labels of a predicted class, in multiples of those of a simple random sample; most steps towards it."""
+
+AGREEMENT_LIMIT = 4.0
+"""Squared distance of the failures of a slice from their predicted number, in variances, at which its labels speak
+alone: that of the estimate."""
 
 
 @dataclass(frozen=True)
@@ -326,7 +340,7 @@ def plan(view: View, task: Task) -> Plan:
     served = [
         own
         for model, forecast, p in zip(models, forecasts, failure, strict=True)
-        for own in serve(task.parameters.serve, Pieces(model.view, forecast.signals, labelled, 1 - model.outcome, p))
+        for own in serve(task.parameters.serve, Pieces(model.view, forecast, labelled, 1 - model.outcome, p))
     ]
     effects, parts = [own.effect for own in served], tuple(own.part for own in served if own.part is not None)
     deviations = [own.deviation for own in served]
@@ -466,10 +480,15 @@ class Pieces(NamedTuple):
     """What is known of a pool when a number is served."""
 
     view: View
-    signals: Signals
+    forecast: Forecast
     labelled: NDArray[np.int64]  # (k,)
     failure: Array  # (k,) f
     p: Array  # (n,) of the other examples
+
+    @property
+    def signals(self) -> Signals:
+        """Those that predict failures."""
+        return self.forecast.signals
 
     @property
     def classes(self) -> NDArray[np.integer]:
@@ -545,11 +564,7 @@ def _serve(name: str, known: Pieces) -> Served:
         return _of_every_class(Metric("recall"), known)
     if name in AVERAGES:
         return _of_average(Metric(name), known)
-    codes = known.classes if name == BY_PREDICTION else known.view.slicing(name).codes
-    here = known.free(codes)
-    whole = known.deviation
-    least = np.bincount(here, weights=whole)[here]
-    return Served(whole / least, 1 / np.bincount(codes)[here])
+    return _of_slices(known.classes if name == BY_PREDICTION else known.view.slicing(name).codes, known)
 
 
 def _linear(number: scores.Linear, known: Pieces) -> Served:
@@ -589,6 +604,27 @@ def _of_average(metric: Metric, known: Pieces) -> Served:
     mean, square = weight.sum(axis=0) / known.rivals, (weight**2).sum(axis=0) / known.rivals
     variance = known.p * square[classes] - (known.p * mean[classes]) ** 2
     return Served(np.sqrt(np.maximum(variance, 0)), np.sqrt(square)[classes])
+
+
+def _of_slices(codes: NDArray[np.integer], known: Pieces) -> Served:
+    """Return what the accuracies of all slices are, ``codes`` (N,)."""
+    here, there, size = known.free(codes), codes[known.labelled], np.bincount(codes)
+
+    def summed(values: Array) -> Any:  # over the labels of each slice
+        return np.bincount(there, weights=values, minlength=len(size))
+
+    p = known.forecast.at(known.labelled)
+    error = (known.failure - p) / np.sqrt(1 - known.forecast.leverage)
+    labels, failures = summed(np.ones(len(p))), summed(known.failure)
+    spread = summed(p * (1 - p))
+    confirmed = np.maximum(1 - summed(error) ** 2 / np.maximum(AGREEMENT_LIMIT * spread, 1e-300), 0)
+    mixed = confirmed[here] * known.p
+    mixed += ((1 - confirmed) * (failures + 0.5) / (labels + 1))[here]
+    deviation = np.sqrt(mixed * (1 - mixed))
+    total = np.bincount(here, weights=deviation, minlength=len(size))
+    mean = total / np.maximum(size - labels, 1)
+    left = np.sqrt(labels * mean**2 + 0.25) / (labels + 1)
+    return Served(deviation * (left / np.maximum(total, 1e-300))[here], 1 / size[here])
 
 
 def _place(metric: Metric, signals: Signals) -> int:
