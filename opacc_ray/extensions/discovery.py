@@ -14,10 +14,10 @@ number of tests does not change, and the rounds are weighted by their designs.
 
 Claimed is a *size*: the accuracy of a part is at least MARGIN lower than in the rest. In any pool most parts differ a
 little, so "it is lower" says nothing. The p-value of a part is that of "it is lower by less", from the intervals of
-both accuracies; p = 1 with fewer than LEAST_EFFECTIVE effective labels, (Σw)²/Σw² by their weights, or fewer than
-LEAST_FAILURES failures. Benjamini and Hochberg's q-values are computed in each family. With two families they are
-doubled, as the share of false ones among all confirmed parts is at most the sum of the two families' shares. Confirmed
-are the parts with q at most ``fdr``.
+both accuracies; p = 1 with fewer than LEAST_EFFECTIVE effective labels, (Σw)²/Σw² by their weights in the estimate of
+the part, or fewer than LEAST_FAILURES failures. Benjamini and Hochberg's q-values are computed in each family. With two
+families they are doubled, as the share of false ones among all confirmed parts is at most the sum of the two families'
+shares. Confirmed are the parts with q at most ``fdr``.
 
 A confirmed part is selected because it looks bad, so an interval at the level 1 - α would miss too often. With R of the
 m tests of a family confirmed, and k families, its intervals are at the level 1 - R·α/(m·k): then the expected share of
@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import SpecError, counted
 from opacc_ray.estimation.class_totals import ClassTotals
-from opacc_ray.estimation.distribution import Mean
+from opacc_ray.estimation.distribution import AdjustedWilson, Mean
 from opacc_ray.estimation.failures import Fit, fit_failures
 from opacc_ray.estimation.intervals import Estimate, Interval
 from opacc_ray.estimation.sample import Sample
@@ -472,7 +472,8 @@ def _part(candidate: Candidate, evidence: Evidence, sample: Sample, level: float
     accuracy, contrast = totals.accuracies(domain, 1, level)[0].estimate, Contrast(part, rest)
     inside = candidate.holds(sample.rounds.index)
     weight, failures = sample.rounds.weights[inside], float(sample.failure[inside].sum())
-    effective = round(float(weight.sum()) ** 2 / max(float(weight @ weight), 1e-300), 6)
+    by_rounds = float(weight.sum()) ** 2 / max(float(weight @ weight), 1e-300)
+    effective = round(part.law.labels if isinstance(part.law, AdjustedWilson) else by_rounds, 6)
     p = contrast.p_value(MARGIN) if effective >= LEAST_EFFECTIVE and failures >= LEAST_FAILURES else 1.0
     ends, size = contrast.interval(level), int(candidate.holds().sum())
     return WorsePart(candidate.name, size, part.num, accuracy, contrast.difference, *ends, p, 1.0, False)
