@@ -24,9 +24,27 @@ stated of one class uses the median of that factor. Where few events are predict
 twice as much, and scores tend to predict too many events where none was seen. Numbers that are the same for each of two
 classes, such as kappa, use the mean, which treats both alike.
 
-Averages over all classes (``macro_f1``, …) are expected values of a metric, corrected by the total of a weighted
-misprediction (:mod:`opacc_ray.estimation.class_averages`). A mean cost is the same with costs as weights. The interval
-is Wilson's at the size of the simple random sample with the same variance, with Student's quantile.
+Averages over all classes (``macro_f1``, …) are functions g of 2C totals T that share their labels. They are linearised
+at what is predicted, T₀, where labelled examples count as they are: a misprediction of true class y as ŷ moves the
+average by
+
+    W(y, ŷ) = ∂g/∂FN_y - ∂g/∂TP_ŷ
+
+What is stated is g(T₀) plus what labels add to the predicted total of W: one step, as for rankings, whose bias is of
+second order in the errors of T₀, and whose variance is that of the total. A mean cost is the same with costs as W. g at
+the estimated totals would have a bias of second order in their noise: of 200 classes with 400 labels most have no
+missed example among the labels, and so a recall of 1. The interval is Wilson's at the size of the simple random sample
+with the same variance, with Student's quantile. The variance allows for what the step leaves:
+
+- With predictions, the square of how far the number is from g at what is stated of each class. The two differ by terms
+  of second order.
+- By the design alone T₀ has the share of failures of each predicted class, shrunk towards that of all as by five
+  labels, and the weights of the labels of a predicted class sum to its size. A class without labels has the variance of
+  one label that stands for all of it. All of these may be wrong in the same direction: by half the difference of the
+  mean share of the classes with labels and the share of all examples.
+
+A design alone measures no variance in a class whose few labels are all right, or all wrong. So its interval includes
+Zou and Donner's of the mean of C metrics, from the interval of each (:func:`joined_ends`).
 
 Legend: ŷ predicted class, C classes, S slices, G groups, n labels, P examples predicted as a class.
 """
@@ -41,11 +59,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimation import intervals
-from opacc_ray.estimation.class_averages import TrueClasses, expected_average
 from opacc_ray.estimation.constants import LEVELS, MUCH_NARROWER, PRIOR_FAILURES
 from opacc_ray.estimation.distribution import AdjustedWilson, Mean, Total
 from opacc_ray.estimation.sample import Sample
-from opacc_ray.estimation.totals import Evidence, Variable
+from opacc_ray.estimation.totals import DesignEvidence, Evidence, Variable
 from opacc_ray.metrics.metric import (
     ACCURACY,
     AVERAGES,
@@ -135,6 +152,20 @@ def estimate_of(
     low, high = max(low, lowest), min(high, 1.0)
     error = (high - low) / (2 * intervals.normal_quantile(level))
     return intervals.within_interval(intervals.Estimate(value, error, low, high, level, INTERVAL, num, True))
+
+
+def plain_average(totals: Sequence[Totals], metric: Metric) -> float:
+    """Return the mean over classes of what is stated of each."""
+    tp, fn = np.array([own.point(by_median=False) for own in totals]).T
+    return slopes(metric, tp, fn, Parts(*np.array([own.sizes for own in totals]).T))[0]
+
+
+def joined_ends(totals: Sequence[Totals], metric: Metric, value: float, level: float) -> tuple[float, float]:
+    """Return the ends of Zou and Donner of the mean of a metric over classes, from those of each class."""
+    there = [own for own in totals if own.failures.size or own.missed.events]
+    _, below, above = np.array([own.deviations(metric, level) for own in there]).T
+    num = len(there)
+    return max(value - math.hypot(*below) / num, 0.0), min(value + math.hypot(*above) / num, 1.0)
 
 
 def average_interval(value: float, error: float, degrees: float, level: float) -> tuple[float, float]:
@@ -290,41 +321,73 @@ class ClassTotals:
 
     def _averages(self, metric: Metric, level: float) -> list[Interim]:
         """Return the mean of a metric over all classes in each slice."""
-        found, shape = self.evidence.foretold(self.failure), (self.num_slices, self.num_classes)
-        sizes, known, left, spread, alike = (own.reshape(shape) for own in (self.evidence.sizes, *found[:4]))
-        classes = TrueClasses.learn(sizes.sum(axis=0), found, self.predicted, self._truth)
-        here, first = self.evidence.groups.code(self.evidence.index) // self.num_classes, self.evidence.first
-        missed = np.zeros(shape)
-        np.add.at(missed, (here[first], self._truth[first]), self.failure[first])
-        stated, weights = [], []
-        for s, size in enumerate(sizes):
-            average = partial(expected_average, metric, Parts(size, size.sum() - size))
-            before = average(size - alike[s], alike[s], 0 * size, classes.rivals @ alike[s], classes.before)
-            rest = classes.rivals @ left[s]
-            own = average(size - known[s] - left[s], spread[s], missed[s], rest, classes)
-            stated.append((own.value + float(before.by_fn @ (missed[s] + rest - own.missed)), own.variance))
-            weights.append(misprediction_weights(before.by_tp, before.by_fn))
-        weight, values = np.stack(weights), np.array(stated)
-        mean, square = (np.einsum("kc,skc->sc", classes.rivals, own).ravel() for own in (weight, weight**2))
+        by_slice = list(zip(*(self.of_class(c) for c in range(self.num_classes)), strict=True))
+        means, weight = self._predicted_averages(metric)
+        mean, square = (self._expected(own) for own in (weight, weight**2))
+        here = self.evidence.groups.code(self.evidence.index) // self.num_classes
         variable = Variable(weight[here, self._truth, self.predicted], mean, square)
-        values += np.transpose(self.evidence.corrections(variable, self.failure, self.slices, self.num_slices))
-        there = self.failures(self.slices, self.num_slices)
-        return [self._average(s, metric, level, values[s], known) for s, known in enumerate(there)]
+        moved, variance = self.evidence.corrections(variable, self.failure, self.slices, self.num_slices)
+        failed = self.failures(self.slices, self.num_slices)
+        moved[[own.labelled >= own.size for own in failed]] = 0  # a slice that is labelled in full is known
+        found = []
+        for totals, corrected, spread, failures in zip(
+            by_slice, (means - moved).tolist(), variance, failed, strict=True
+        ):
+            value, num = min(max(corrected, 0.0), 1.0), failures.num
+            if failures.labelled >= failures.size:
+                ends = value, value
+            elif self.evidence.predicts:
+                ends = average_interval(
+                    value, math.hypot(math.sqrt(spread), value - plain_average(totals, metric)), num - 1, level
+                )
+            else:  # no event in a class: no variance
+                ends = average_interval(value, math.sqrt(spread), num - 1, level)
+                ends = intervals.wider(ends, joined_ends(totals, metric, value, level))
+            own, few = self.noted(estimate_of(value, *ends, level, num)), self._few_labels(totals)
+            based = own.design_based and few is None
+            reason = intervals.joined_reasons((own.reason, few or self._unlike_others(totals)))
+            stated = replace(own, design_based=based, reason=reason)
+            found.append(Interim(stated, partial(_met_of, totals, metric, level)))
+        return found
 
-    def _average(self, s: int, metric: Metric, level: float, moments: Array, known: Total) -> Interim:
-        """Return an average in slice ``s`` from its value and variance, and what is ``known`` there."""
-        value, variance = np.clip(moments, 0, (1, np.inf)).tolist()
-        error = math.sqrt(variance) if known.labelled < known.size else 0.0
-        ends = average_interval(value, error, known.num - 1, level)
-        found = self.noted(estimate_of(value, *ends, level, known.num))
-        if self.evidence.first.size and error and known.num < FEWEST * self.num_classes:
-            few = f"{known.num} labels for {self.num_classes} classes: so few must assume that classes are alike"
-            found = replace(found, reason=intervals.joined_reasons((found.reason, few)))
-        return Interim(found, partial(self._met_of_average, s, metric, level))
+    def _predicted_averages(self, metric: Metric) -> tuple[Array, Array]:
+        """Return the mean of a metric at predicted totals (S,), and by how much mispredictions lower it, (S, C, C)."""
+        shape, first = (self.num_slices, self.num_classes), self.evidence.first
+        slices = self.evidence.groups.code(self.evidence.index[first]) // self.num_classes
+        known, left = (own.reshape(shape) for own in self.evidence.failures_by_group(self.failure))
+        missed = left @ self._rivals(np.arange(self.num_classes)).T
+        np.add.at(missed, (slices, self._truth[first]), self.failure[first])
+        means, lowered = [], []
+        for inside, failed, fn in zip(self.evidence.sizes.reshape(shape), known + left, missed, strict=True):
+            value, by_tp, by_fn = slopes(metric, inside - failed, fn, Parts(inside, inside.sum() - inside))
+            means.append(value)
+            lowered.append(-misprediction_weights(by_tp, by_fn))
+        return np.array(means), np.stack(lowered)
 
-    def _met_of_average(self, s: int, metric: Metric, level: float) -> float:
-        """Return m of the mean of a metric over all classes in a slice."""
-        return _met_of([self.of_class(c)[s] for c in range(self.num_classes)], metric, level)
+    def _few_labels(self, totals: Sequence[Totals]) -> str | None:
+        """Return that a mean over classes may be biased: many have few labels, which stand for unlike numbers."""
+        if not isinstance(self.evidence, DesignEvidence) or np.ptp(self.evidence.rounds.weights) <= intervals.TIE:
+            return None
+        few = sum(own.failures.num < min(FEWEST, own.failures.size) for own in totals)
+        if few < FEWEST:
+            return None
+        return (
+            f"{few} classes have fewer than {FEWEST} labels of their predictions, with unequal weights; the mean over "
+            "classes is biased then, and its interval may be far off: use neyman or srs"
+        )
+
+    def _unlike_others(self, totals: Sequence[Totals]) -> str | None:
+        """Return that some classes have few labels: most of what is stated of them is what others show."""
+        if not self.evidence.first.size:
+            return None
+        there = [own for own in totals if own.failures.size or own.missed.events]
+        labels = [own.failures.num - own.failures.events + own.missed.events for own in there]
+        few = sum(num < FEWEST and own.failures.num < own.failures.size for num, own in zip(labels, there, strict=True))
+        if not few:
+            return None
+        return (
+            f"{few} of {len(there)} classes have fewer than {FEWEST} labels; if unlike others, the mean may be far off"
+        )
 
     def _expected(self, weight: Array) -> Array:
         """Return Σ_k r(k | ŷ)·W(k, ŷ) of each group, (G,), from ``weight`` (S, C, C)."""

@@ -35,13 +35,6 @@ FEW_PREDICTED = 3
 PRIOR_FAILURES = 5.0
 """Labels of failures that equal shares of the true classes count for."""
 
-EXPONENTS = (-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0)
-SPREADS = tuple(2.0**k for k in range(-6, 2))
-"""β and τ² of averages over classes: from classes that are alike to some that are missed many times as often."""
-
-AVERAGED = 24
-"""Quantiles of what is missed of a class that an average is the mean over."""
-
 LEVELS, POINTS = 48, 192
 """Quantiles of a total that are computed, and by which its distribution is represented: of fewer, one would stand for
 2 % of it."""

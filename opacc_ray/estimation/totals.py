@@ -181,17 +181,6 @@ class Variable(NamedTuple):
         return bool(between.any()) or not np.array_equal(self.mean, self.square)
 
 
-class Foretold(NamedTuple):
-    """Failures of G groups, and of n labels."""
-
-    known: Array  # (G,) that labels show
-    left: Array  # (G,) predicted of the examples without labels
-    spread: Array  # (G,) variance of these
-    alike: Array  # (G,) predicted of all examples, whatever the labels of a group say of it
-    labelled: Array  # (n,) predicted of each label
-    effect: Array  # (n,) by which a failure moves an estimate, up to a factor
-
-
 class Evidence(ABC):
     """What is known of the groups of a pool: G groups, their sizes (G,), and the labelled examples ``index`` (n,)."""
 
@@ -214,13 +203,12 @@ class Evidence(ABC):
         """Return the variance of the mean of any variable over each domain."""
 
     @abstractmethod
-    def foretold(self, failure: Array) -> "Foretold":
-        """Return the failures of each group that labels show, and those predicted."""
+    def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
+        """Return the failures of each group that labels show, and those predicted of its other examples, (G,)."""
 
     def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> tuple[Array, Array]:
         """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that."""
-        variance = added(domain, self.sizes, num) ** 2 * self.variance(variable, domain, num)
-        return np.zeros(num), variance
+        return np.zeros(num), added(domain, self.sizes, num) ** 2 * self.variance(variable, domain, num)
 
 
 def measure(
@@ -268,34 +256,19 @@ class FittedEvidence(Evidence):
         """Return the variance of the mean of any variable over each domain."""
         return np.array([total.variance for total in self.totals(variable, domain, num)])
 
-    def foretold(self, failure: Array) -> Foretold:
-        """Return the failures of each group that labels show, and those predicted."""
+    def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
+        """Return the failures of each group that labels show, and those predicted of its other examples, (G,)."""
         code, last, num = self.groups.code(self.index), self.round == len(self.sums) - 1, self.groups.num
-        left = np.maximum(self.sums[-1].predicted - added(code[last], self.labelled[last], num), 0)
-        alike = left + added(code[self.first], self.labelled[self.first], num)
-        effect = self.rounds.weight[self.round] * np.sqrt(1 - self.probability) / self.probability
-        known, labelled = (added(code[self.first], own[self.first], num) for own in (failure, np.ones(len(code))))
-        spread = np.maximum(left * (1 - left / np.maximum(self.sizes - labelled, 1)), 0)
-        return Foretold(known, left, spread, alike, self.labelled, effect)
+        left = self.sums[-1].predicted - added(code[last], self.labelled[last], num)
+        return added(code[self.first], failure[self.first], num), np.maximum(left, 0)
 
     def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> tuple[Array, Array]:
         """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that."""
-        foreseen = np.stack([added(domain, own.variance(variable), num) for own in self.sums])  # (rounds, num)
-        group = self.groups.code(self.index)
-        here = np.flatnonzero(domain[group] >= 0)
-        at, of_round = domain[group[here]], self.round[here]
-        weight, pi = self.weights(foreseen), self.probability[here]
-        error = self.groups.factor(self.index[here]) * (
-            variable.values[here] - self.labelled[here] * variable.mean[group[here]]
-        )
-        error /= 1 - self.leverage[here]
-        scale = weight[of_round, at] / pi
-        found = added(at, (scale - np.cumsum(weight, axis=0)[of_round, at]) * error, num)
-        measured = added(at, scale**2 * (1 - pi) * error**2, num)
-        by_forecast = (weight**2 * foreseen).sum(axis=0)
-        labelled, _ = _counted(self.rounds, domain[group], variable.values, num)
-        variance = shrunk_variance(measured, by_forecast, labelled, self.agreement)
-        return found, variance
+        found = self.totals(variable, domain, num)
+        apart = [
+            own.size * (own.value - own.law.by_predictions) for own in found if isinstance(own.law, AdjustedWilson)
+        ]
+        return np.array(apart), np.array([own.size**2 * own.variance for own in found])
 
     def weights(self, foreseen: Array) -> Array:
         """Return w from V_t of each domain, both (rounds, num)."""
@@ -436,9 +409,8 @@ class Rates(NamedTuple):
     """Shares of failures of groups, of few labels shrunk towards that of all."""
 
     share: Array  # (G,)
-    labels: Array  # (G,) that it stands for, with those of the prior
-    common: float  # of all examples
-    leverage: Array  # (n,) h
+    labels: Array  # (G,)
+    unlike: float  # mean share of the groups with labels, less that of all examples
 
 
 class DesignEvidence(Evidence):
@@ -472,38 +444,36 @@ class DesignEvidence(Evidence):
         weight = self.rounds.largest_weight / np.maximum(share, SMALLEST)
         return np.asarray(variance + np.where(share > 0, 0.5 * weight**2 * mean, 0.0))
 
-    def foretold(self, failure: Array) -> Foretold:
-        """Return the failures of each group that labels show, and those predicted."""
+    def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
+        """Return the failures of each group that labels show, and those predicted of its other examples, (G,)."""
         group, num = self.group[self.first], self.groups.num
-        unlabelled, rates = self.sizes - added(group, np.ones(len(group)), num), self._rates(failure)
-        known, labelled = added(group, failure[self.first], num), rates.share[self.group]
-        effect = np.maximum(self.rounds.weights, 0)
-        spread = unlabelled * rates.share * (1 - rates.share)
-        spread *= 1 + unlabelled / (rates.labels + 1)  # of a beta-binomial law
-        return Foretold(known, unlabelled * rates.share, spread, self.sizes * rates.common, labelled, effect)
+        unlabelled = self.sizes - added(group, np.ones(len(group)), num)
+        return added(group, failure[self.first], num), unlabelled * self._rates(failure).share
 
     def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> tuple[Array, Array]:
         """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that."""
         rates, group, where = self._rates(failure), self.group, domain[self.group]
+        weights, member = self.sizes.sum() * self.rounds.weights, where[:, None] == np.arange(num)
+        scale = self.sizes / np.maximum(added(group, np.maximum(weights, 0), self.groups.num), SMALLEST)
         error = variable.values - (rates.share * variable.mean)[group]
-        error /= 1 - rates.leverage
-        size = self.sizes.sum()
-        found = added(where, size * self.rounds.weights * error, num)
+        found = added(where, weights * scale[group] * error, num)
         found -= added(where[self.first], error[self.first], num)
-        member = where[:, None] == np.arange(num)
-        variance = size**2 * self.rounds.variance(member * error[:, None])
-        square = (size * self.rounds.largest_weight) ** 2 * variable.square[group]
-        half = 0.5 * added(where, square**2, num) / np.maximum(added(where, square, num), SMALLEST)
-        return found, variance + half
+        apart = scale[group] * error / np.sqrt(1 - 1 / (rates.labels + constants.PRIOR_FAILURES)[group])
+        variance = self.sizes.sum() ** 2 * self.rounds.variance(member * apart[:, None])
+        half = 0.5 * (self.sizes.sum() * self.rounds.largest_weight) ** 2 * scale[group] ** 2 * variable.square[group]
+        variance += added(where, half, num) / np.maximum(added(where, np.ones(len(where)), num), 1)
+        unseen = np.where(rates.labels == 0, self.sizes, 0.0)
+        spread = rates.share * variable.square - (rates.share * variable.mean) ** 2
+        bias = rates.unlike / 2 * added(domain, unseen * variable.mean, num)
+        return found, variance + added(domain, unseen**2 * np.maximum(spread, 0), num) + bias**2
 
     def _rates(self, failure: Array) -> "Rates":
         """Return the share of failures of each group."""
-        weights = np.maximum(self.rounds.weights, 0)
-        weights /= max(float(weights.mean()), SMALLEST)
-        labels, failed = (added(self.group, own, self.groups.num) for own in (weights, weights * failure))
-        common, prior = float(failed.sum()) / len(weights), constants.PRIOR_FAILURES
-        share = (failed + prior * common) / (labels + prior)
-        return Rates(share, labels + prior, common, weights / (labels + prior)[self.group])
+        weights, num = np.maximum(self.rounds.weights, 0), self.groups.num
+        labels = added(self.group, np.ones(len(weights)), num)
+        own = added(self.group, weights * failure, num) / np.maximum(added(self.group, weights, num), SMALLEST)
+        common, prior = float(weights @ failure) / max(float(weights.sum()), SMALLEST), constants.PRIOR_FAILURES
+        return Rates((labels * own + prior * common) / (labels + prior), labels, float(own[labels > 0].mean()) - common)
 
     def _of_pool(self, variable: Variable) -> Total:
         """Return the mean over the whole pool by the design's own estimator."""
@@ -596,9 +566,9 @@ class ForeseenEvidence(Evidence):
         size = np.maximum(added(domain, self.sizes, num), 1)
         return np.asarray(np.maximum(added(domain, spread, num), 0) / size**2)
 
-    def foretold(self, failure: Array) -> Foretold:
-        """Return no failures that labels show, and those predicted in each group."""
-        return _without_labels(self.predicted, self.index)
+    def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
+        """Return no failures that labels show, and those predicted in each group, (G,)."""
+        return np.zeros(self.groups.num), self.predicted
 
 
 class RandomEvidence(Evidence):
@@ -627,10 +597,6 @@ class RandomEvidence(Evidence):
         spread = added(domain, self.square * variable.square, num) / size - mean**2
         return np.asarray(np.maximum(spread, 0) * (self.sizes.sum() / self.num - 1) / size)
 
-    def foretold(self, failure: Array) -> Foretold:
-        """Return no failures that labels show, and those predicted in each group."""
-        return _without_labels(self.failures, self.index)
-
-
-def _without_labels(predicted: Array, index: Places) -> Foretold:
-    return Foretold(np.zeros(len(predicted)), *3 * (predicted,), *np.zeros((2, len(index))))
+    def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
+        """Return no failures that labels show, and those predicted in each group, (G,)."""
+        return np.zeros(self.groups.num), self.failures

@@ -291,16 +291,15 @@ def misprediction_weights(by_tp: Array, by_fn: Array) -> Array:
     return weight
 
 
-def slopes(metric: Metric, tp: Array, fn: Array, size: Parts, step: float | None = None) -> tuple[float, Array, Array]:
+def slopes(metric: Metric, tp: Array, fn: Array, size: Parts) -> tuple[float, Array, Array]:
     """Return the mean of a metric over k classes, and its derivatives by TP and by FN of each, (k,).
 
-    Classes that are neither predicted nor missed do not count. Derivatives are differences over a ``step`` to each
-    side; default: a millionth of the pool.
+    Classes that are neither predicted nor missed do not count.
     """
     g = metric.function
     there = (size.inside > 0) | (fn > 0)
     num = max(int(there.sum()), 1)
-    step = 1e-6 * max(float(size.inside.sum()), 1.0) if step is None else step
+    step = 1e-6 * max(float(size.inside.sum()), 1.0)
 
     def slope(by_tp: float, by_fn: float) -> Array:
         moved = g(tp + by_tp, fn + by_fn, size) - g(np.maximum(tp - by_tp, 0), np.maximum(fn - by_fn, 0), size)

@@ -193,6 +193,8 @@ class Parameters(MethodParameters):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "serve", tuple(self.serve))
+        if not self.serve:
+            raise SpecError("serve=[]: name a number, such as accuracy")
         for name in filter(is_of_class, self.serve):
             parse_metric(name)
         if not 0 < self.floor <= 1:
