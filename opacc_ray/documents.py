@@ -2,7 +2,8 @@
 
 A document is a pydantic model. Its first key, ``format``, has the name and the version of its kind, such as
 ``opacc-estimate/2``. Documents are validated when they are created and when they are read: exact types, no unknown key,
-no NaN or infinity. Equal content gives equal bytes. What a key means, also of a spec, is the comment at its field.
+no NaN or infinity. Equal content gives equal bytes. What a key means, also of a spec, is the comment at its
+field; only keys whose meaning is read at run time have a description.
 
 From version 0.3.0 on documents stay readable: a new key gets a default, and any other change gets a new format, whose
 class reads the old one as well.
@@ -13,7 +14,7 @@ A spec, which a person writes, is a :class:`Section` of sections: numbers may be
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from types import UnionType
 from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
@@ -38,11 +39,18 @@ class Section(BaseModel):
     @classmethod
     def _is_no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse true and false as numbers, which pydantic would read as 1 and 0."""
-        if isinstance(value, bool):
+        if any(isinstance(item, bool) for item in _items(value)):
             kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
             if kinds & {int, float} and bool not in kinds:
-                raise ValueError("give a number; YAML reads yes, no, on and off as true and false")
+                raise ValueError("numbers are meant; YAML reads yes, no, on and off as true and false")
         return value
+
+
+def _items(value: Any) -> Iterable[Any]:
+    """Return the values of a mapping, the items of a list, or the value itself."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, (list, tuple)) else (value,)
 
 
 def _kinds(annotation: Any) -> set[type]:

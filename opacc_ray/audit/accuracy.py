@@ -1,5 +1,6 @@
-"""Estimate the accuracy of a run's model on its pool, with an interval and its assumptions; and all that a run states
-besides: metrics, classes, slices and costs, from one pass over its rounds.
+"""State the accuracy of a run's model on its pool, with an interval and its assumptions, and what else was asked of it.
+
+:mod:`~opacc_ray.audit.run_numbers` measures it all.
 """
 
 import math

@@ -204,7 +204,7 @@ def _work_on(
 ) -> dict[int, ShardReport]:
     """Extract some shards and return their reports by number; calls ``tick`` after each.
 
-    What each process has ``spent`` is kept there, by its name: a summary of all reports would be long after each shard.
+    What each process has ``spent`` is kept there, by its name: a summary of all reports would take ever longer.
     """
     reports: dict[int, ShardReport] = {}
     files = groupby(entry for shard in shards for entry in shard.entries)  # a file of several shards once

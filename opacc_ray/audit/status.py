@@ -294,8 +294,9 @@ def failure_kept(run: Run) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        ours = as_ours(error)
         try:
-            write_failure(run, str(as_ours(error)), as_ours(error).exit_code)
+            write_failure(run, str(ours), ours.exit_code)
         except OpaccError as trouble:  # the first error matters more
             log.warning("the error of the run could not be stored: %s", trouble)
         raise

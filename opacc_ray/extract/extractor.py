@@ -20,7 +20,8 @@ import numpy as np
 
 from opacc_ray.errors import OpaccError
 from opacc_ray.extract import model_code, reference
-from opacc_ray.extract.inference import Batch, Feed, columns_of
+from opacc_ray.extract.extraction import Extraction, OnDone
+from opacc_ray.extract.inference import Batch, Feed, FunctionModel, columns_of
 from opacc_ray.extract.machine import HOST, software, yield_to_others
 from opacc_ray.extract.model_code import watched
 from opacc_ray.extract.readers import Reader, Readers, num_readers, shards_in_flight
@@ -39,7 +40,7 @@ from opacc_ray.extract.shards import (
     stacked,
 )
 from opacc_ray.extract.table_columns import THREADS, read_parts
-from opacc_ray.extract.user_code import stream
+from opacc_ray.extract.user_code import Activations, Running, stream
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.store_uris import Store
@@ -48,10 +49,7 @@ from opacc_ray.parts.loops import NextAhead
 from opacc_ray.registry import has_package, require
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.inference import FunctionModel
     from opacc_ray.extract.torch_model import Device
-    from opacc_ray.extract.user_code import Activations, Running
-from opacc_ray.extract.extraction import Extraction, OnDone
 
 _COVERED = "covered layers"  # a column that is never written: NaN if a value of these layers is not finite
 

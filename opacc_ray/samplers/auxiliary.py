@@ -42,7 +42,7 @@ _LEAST_FLOOR = 1e-100
 class Scored(MethodParameters):
     """The auxiliary variable, which the parameters of every method along one begin with."""
 
-    auxiliary: str = parameter("confidence", "auxiliary variable: confidence, dsa, lsa or combined")
+    auxiliary: str = parameter("confidence", "what predicts failures: confidence, dsa, lsa or combined")
 
     def __post_init__(self) -> None:
         if self.auxiliary not in NEEDS:

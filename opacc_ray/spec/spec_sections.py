@@ -395,7 +395,7 @@ PLACEMENT = tuple(name for name, info in ExtractSpec.model_fields.items() if _PL
 class SampleSpec(Section):
     """The method, its budget, and the method's own parameters."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow")  # parameters of the method
 
     method: str = "neyman"  # see methods.md, or `opacc methods`
     budget: int | None = None  # number of labels; only deepreduce, and ces with stop_at_kl, need none

@@ -11,10 +11,11 @@ from extracting_here import extracting_here
 from picture_audits import features_of, run_spec
 
 from opacc_ray.audit import extraction_stages, verbs
-from opacc_ray.audit.status import status
+from opacc_ray.audit.status import ExtractionWork, status
 from opacc_ray.cluster import local, session
 from opacc_ray.extract import trial
 from opacc_ray.extract.readers import most_ready, num_readers
+from opacc_ray.extract.shards import Spent
 from opacc_ray.extract.user_code import EndedError
 from opacc_ray.report import answers
 from opacc_ray.runs.run import Run
@@ -37,6 +38,13 @@ def test_one_process_writes_the_bytes_of_actors(
     assert 0 <= work.ready <= most_ready(readers)
     assert work.read_rate
     assert re.search(r"reading limits; queue \d of [16]; \S+ MB/s", str(answers.status(status(run))))
+
+
+def test_the_work_of_a_process_is_the_sum_over_its_stages() -> None:
+    stages = [Spent("a", 1, 9.0, 10.0, 2.0, 3, 30.0), Spent("a", 1, 1.0, 10.0, 0.0, 1, 10.0)]
+    work = ExtractionWork.of("ray", stages)
+    assert work is not None
+    assert (work.processes, work.shards, work.busy, work.ready, work.read_rate) == (1, 4, 0.5, 1.0, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"sample": DEEPREDUCE, "extract": {"coverage": {"criterion": "nbc"}}}, "needs coverage, which compares with"),
         ({"extract": {"coverage": {"criterion": "kmcn:9"}}}, "criterion: .* 'kmcn:9'; did you mean 'kmnc:9'?"),
         ({"extract": {"coverage": {"layers": []}}}, "extract.coverage.layers: .*at least 1"),
-        ({"seed": True}, r"seed: give a number; YAML reads yes, no, on and off as true and false .*value true"),
+        ({"seed": True}, r"seed: numbers are meant; YAML reads yes, no, on and off as true and false .*value true"),
         (
             {"model": {"factory": "a:b", "classes": ["cat", "cat "]}},
             "'cat' appears twice, apart from spaces and accents",

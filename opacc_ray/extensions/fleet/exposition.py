@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from opacc_ray.audit.status import status
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, SpecError
-from opacc_ray.extensions.fleet.fleet_summary import FLEETS, failure_of, open_problems
+from opacc_ray.extensions.fleet.fleet_summary import FLEETS, Problem, acknowledged, failure_of, last_summary
 from opacc_ray.extensions.fleet.queue import AuditFailure, AuditOutcome
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.registry import require
@@ -149,11 +149,15 @@ def _of_fleets(store: Store) -> Iterator[MetricSample]:
             labels = {"fleet": fleet, "audit": rest[1].removesuffix(".json")}
             yield from _samples(labels, _of_outcome(store.read(key), store.uri_of(key)))
     for fleet in dict.fromkeys(key.split("/")[1] for key in keys):
+        folder, problems = store.store(f"{FLEETS}{fleet}"), list[Problem]()
         try:
-            problems = open_problems(store.store(f"{FLEETS}{fleet}"))[0]
-        except DataError as error:  # its alerts are not known, which is an alert itself
+            summary = last_summary(folder)
+            problems = summary.problems if summary else []
+            problems = acknowledged(folder, problems)
+        except DataError as error:  # its alerts, or who knows of them, cannot be read: an alert itself
             log.warning("%s", error)
-            problems = [failure_of(fleet, fleet, AuditFailure(error=str(error), exit_code=error.exit_code, at=""))]
+            failure = AuditFailure(error=str(error), exit_code=error.exit_code, at="")
+            problems = [*problems, failure_of(fleet, fleet, failure)]
         for problem in problems:
             kind, _, of = problem.alert.removeprefix(f"{problem.audit} ").partition(" ")
             labels = {"fleet": fleet, "audit": problem.audit, "kind": kind} | ({"of": of} if of else {})
@@ -193,8 +197,8 @@ def serve(
     """Serve the metrics of an output at /metrics until an interrupt; storage is read every READ_EVERY seconds.
 
     While it cannot be read, the last values are served with the time of their reading: alerts neither end nor begin
-    when storage fails. Port 0: any free one. Raises SpecError if the address cannot be used, DataError if there is no
-    such output.
+    when storage fails. Those of a fleet whose summary is damaged give way to one of the fleet itself. Port 0: any free
+    one. Raises SpecError if the address cannot be used, DataError if there is no such output.
     """
     require("the exposition of metrics", "prometheus_client")
     from prometheus_client import CollectorRegistry, start_http_server

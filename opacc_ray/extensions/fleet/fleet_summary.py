@@ -378,7 +378,7 @@ def _with_problems(folder: Store, summary: FleetSummary, before: FleetSummary | 
     for entry in folder.list(ACKNOWLEDGED):
         if entry.key not in places:
             folder.delete(entry.key)
-    return summary.model_copy(update={"problems": _acknowledged(folder, problems)})
+    return summary.model_copy(update={"problems": acknowledged(folder, problems)})
 
 
 def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
@@ -420,7 +420,7 @@ def open_problems(folder: Store) -> tuple[list[Problem], list[str]]:
     if summary is None:
         return [], []
     unknown = [audit.name for audit in summary.audits if audit.last is None and audit.failure is None]
-    return _acknowledged(folder, summary.problems), unknown
+    return acknowledged(folder, summary.problems), unknown
 
 
 def open_alerts(output: str) -> OpenAlerts:
@@ -450,7 +450,7 @@ def acknowledge(output: str, audit: str, by: str, note: str | None = None) -> Op
     return wrong.model_copy(update={"alerts": problems})
 
 
-def _acknowledged(folder: Store, problems: Sequence[Problem]) -> list[Problem]:
+def acknowledged(folder: Store, problems: Sequence[Problem]) -> list[Problem]:
     """Return problems, each with who knows of it."""
     keys = [entry.key for entry in folder.list(ACKNOWLEDGED)]
     acknowledgements = [Acknowledgement.from_bytes(folder.read(key), folder.uri_of(key)) for key in keys]

@@ -102,6 +102,17 @@ def test_a_summary_that_is_damaged_is_an_alert_and_stops_nothing_else(output: Pa
     assert values(out)['opacc_estimate{audit="weekly-random-shop"}'] > 0
 
 
+def test_alerts_go_on_though_who_knows_of_them_cannot_be_read(output: Path, told: Callable[..., Any]) -> None:
+    before = {name for name in values(told("metrics", str(output))[1]) if name.startswith("opacc_alert")}
+    acknowledged = output / "fleets" / "weekly" / "acknowledged"
+    acknowledged.mkdir()
+    (acknowledged / "0.json").write_text("{")
+    after = {name for name in values(told("metrics", str(output))[1]) if name.startswith("opacc_alert")}
+    assert before
+    assert after - before == {'opacc_alert{audit="weekly",fleet="weekly",kind="failure",state="firing"}'}
+    assert before <= after
+
+
 def test_the_exporter_reads_storage_again_and_shows_how_old_its_values_are(
     output: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
