@@ -9,7 +9,7 @@ PRIOR_LABELS = 20
 LEAST_SHARE = 0.5
 """Least variance, in multiples of the predicted one: a prediction may widen an interval without being confirmed."""
 
-MOST_NARROWED, NARROWED_BESIDE, MUCH_NARROWED = 10, 6, 4
+MOST_NARROWED, NARROWED_BESIDE, MUCH_NARROWED = 10, 6, 2.5
 """Factor by which predictions may narrow what is unseen where they predict no event: the largest one, the largest one
 of failures where the draw served metrics of a class alone, and from which on the estimate says so."""
 

@@ -48,7 +48,7 @@ events as they show, predictions may narrow what hides there by a factor of k:
 
 with all failures that the labels met, which confirm the predictions. A draw for metrics of a class alone leaves fewest
 labels where it is sure. There k is at most 6 for failures, costs and the Brier score, not for what the class misses. A
-larger factor than 4 between S·CP and what is stated is reported: where nothing was met, and predictions are wrong just
+factor above 2.5 between S·CP and what is stated is reported: where nothing was met, and predictions are wrong just
 there, no interval of that width can hold. So are as many events in a part as have a probability below .01 if the
 predictions are right.
 
