@@ -3,6 +3,8 @@
 Those of the failure model and of the draw are in ``samplers/neyman``; ``docs/design/estimation.md`` has the ablations.
 """
 
+from opacc_ray.samplers import plausibility
+
 PRIOR_LABELS = 20
 """k of a variance: labels that the predicted variance counts for, where the labels agree with the predictions."""
 
@@ -16,7 +18,7 @@ of failures where the draw served metrics of a class alone, and from which on th
 SURPRISE = 0.01
 """Probability of as many events in a part, if predictions are right, below which its estimate says so."""
 
-AGREEMENT_LIMIT, FIT_LIMIT = 4.0, 0.5
+AGREEMENT_LIMIT, FIT_LIMIT = plausibility.AGREEMENT_LIMIT, 0.5
 """Squared distance of the events among labels from their predicted number, in variances, at which the agreement is 0:
 in a part of the pool, and over all labels, which the fit brings near to it."""
 

@@ -77,6 +77,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimation import constants, intervals
+from opacc_ray.samplers.plausibility import agreement
 
 Array = NDArray[np.float64]
 
@@ -247,15 +248,6 @@ class _Mirrored(Law):
 # -- any variable in a part of the pool, predicted for every example ------------------------------------------------
 
 
-def agreement(error: Any, spread: Any, limit: float | None = None) -> Any:
-    """Return c, how well labels agree with their predictions, from 0 to 1.
-
-    ``error`` is Σ(v - v̂) over the labels of a part, and ``spread`` its variance if the predictions are right.
-    """
-    most = constants.AGREEMENT_LIMIT if limit is None else limit
-    return np.maximum(1 - error**2 / np.maximum(spread, constants.SMALLEST) / most, 0.0)
-
-
 def shrunk_variance(measured: Any, foreseen: Any, num: Any, confirmed: Any) -> Any:
     """Return W of parts with ``num`` labels, m, whose predictions their labels have ``confirmed``, c."""
     prior = constants.PRIOR_LABELS * confirmed
@@ -422,7 +414,7 @@ class LabelEffects(NamedTuple):
     def agreement(self) -> float:
         """c, and 0 where the labels themselves are the prediction."""
         spread = float(self.expected @ (1 - self.expected))
-        return float(agreement(float(self.error.sum()), spread)) if self.assisted else 0.0
+        return float(agreement(float(self.error.sum()), spread, constants.AGREEMENT_LIMIT)) if self.assisted else 0.0
 
     @property
     def predicted_variance(self) -> float:

@@ -67,7 +67,6 @@ from opacc_ray.estimation.distribution import (
     Remote,
     Total,
     Weighted,
-    agreement,
     shrunk_variance,
 )
 from opacc_ray.estimation.failures import (
@@ -84,6 +83,7 @@ from opacc_ray.metrics.metric import is_of_class
 from opacc_ray.parts.loops import blocks
 from opacc_ray.samplers import parse_parameters
 from opacc_ray.samplers.base import unlabelled
+from opacc_ray.samplers.plausibility import agreement
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.integer]
@@ -307,7 +307,7 @@ class FittedEvidence(Evidence):
             return added(at, own, num)
 
         confirmed = self.agreement * agreement(
-            summed(error), dispersion * summed(p * variable.square[group] - forecast**2)
+            summed(error), dispersion * summed(p * variable.square[group] - forecast**2), constants.AGREEMENT_LIMIT
         )
         measured, by_forecast = summed((effect * error) ** 2), (weight**2 * foreseen).sum(axis=0)
         variance, degrees = shrunk_variance(measured, by_forecast, labelled, confirmed), labelled

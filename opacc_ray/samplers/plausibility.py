@@ -8,7 +8,7 @@ Arrays go in, sentences come out; nothing is refused. Every rule names its thres
     inputs of some examples     they do not overlap those of the reference
     first labels, classes       they agree much better with another order of the classes; no better than chance
     first labels, values        nearly all score 0, as with another unit; no correlation with the predictions
-    predicted failures          labels contradict them (:func:`contradiction`)
+    predicted failures          labels contradict them (:func:`contradiction`; :func:`agreement` says how far)
 
 Another order σ is suspected if labels are σ(prediction) clearly more often than they are the prediction, and clearly
 more often than independence explains. Among the n labels whose prediction σ moves, g fit σ and l fit the prediction:
@@ -34,7 +34,7 @@ Legend: C classes, n labels, w weights, α 0.0005.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,9 @@ SCORED_ZERO = 0.95
 APART = 3.0
 """Distance of two means, in standard deviations, from which inputs do not overlap."""
 
+
+AGREEMENT_LIMIT = 4.0
+"""Squared distance of the failures of a part from their predicted number, in variances, at which the agreement is 0."""
 
 FORESEEN_FROM = "foreseen_from"
 """Entry of a selection's facts: the name of the user's input that its predictions are based on."""
@@ -375,6 +378,14 @@ def _scaled(weights: Floats) -> Floats:
 
 
 # -- predicted failures -----------------------------------------------------------------------------------------
+
+
+def agreement(error: Any, spread: Any, limit: float = AGREEMENT_LIMIT) -> Any:
+    """Return c, how well labels agree with their predictions, from 0 to 1.
+
+    ``error`` is Σ(v - v̂) over the labels of a part, and ``spread`` its variance if the predictions are right.
+    """
+    return np.maximum(1 - error**2 / np.maximum(spread, 1e-300) / limit, 0.0)
 
 
 def contradiction(selections: Sequence[Selection], outcomes: Sequence[Outcome]) -> str | None:

@@ -77,7 +77,7 @@ with g at the totals that the predictions give (:mod:`opacc_ray.metrics.metric`)
 
 A slice has more labels where its accuracy is less known, and where its labels contradict the predictions they speak in
 their place. With m labels in it, g of them failures, c their agreement with p
-(:mod:`~opacc_ray.estimation.distribution`), and σ' the mean of √(p'(1 - p')) over its other examples,
+(:func:`~opacc_ray.samplers.plausibility.agreement`), and σ' the mean of √(p'(1 - p')) over its other examples,
 
     p' = c·p + (1 - c)·(g + ½)/(m + 1)              s = √(m·σ'² + ¼)/(m + 1)
 
@@ -134,7 +134,7 @@ from opacc_ray.pool import BY_PREDICTION, BY_TRUTH, History
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter, unlabelled
 from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
 from opacc_ray.samplers.neyman.signals import JUDGE, STATED, Signals, with_stated
-from opacc_ray.samplers.plausibility import FORESEEN_FROM
+from opacc_ray.samplers.plausibility import FORESEEN_FROM, agreement
 
 Array = NDArray[np.float64]
 
@@ -160,10 +160,6 @@ _BINS = 1 << 14
 
 LEAST_OF_CLASS, _CLASS_STEPS = 0.75, 20
 """Least labels of a predicted class, in multiples of those of a simple random sample; most steps towards it."""
-
-AGREEMENT_LIMIT = 4.0
-"""Squared distance of the failures of a slice from their predicted number, in variances, at which its labels speak
-alone: that of the estimate."""
 
 
 @dataclass(frozen=True)
@@ -618,8 +614,7 @@ def _of_slices(codes: NDArray[np.integer], known: Pieces) -> Served:
     p = known.forecast.at(known.labelled)
     error = (known.failure - p) / np.sqrt(1 - known.forecast.leverage)
     labels, failures = summed(np.ones(len(p))), summed(known.failure)
-    spread = summed(p * (1 - p))
-    confirmed = np.maximum(1 - summed(error) ** 2 / np.maximum(AGREEMENT_LIMIT * spread, 1e-300), 0)
+    confirmed = agreement(summed(error), summed(p * (1 - p)))
     mixed = confirmed[here] * known.p
     mixed += ((1 - confirmed) * (failures + 0.5) / (labels + 1))[here]
     deviation = np.sqrt(mixed * (1 - mixed))
