@@ -24,27 +24,14 @@ stated of one class uses the median of that factor. Where few events are predict
 twice as much, and scores tend to predict too many events where none was seen. Numbers that are the same for each of two
 classes, such as kappa, use the mean, which treats both alike.
 
-Averages over all classes (``macro_f1``, …) are functions g of 2C totals T that share their labels. They are linearised
-at what is predicted, T₀, where labelled examples count as they are: a misprediction of true class y as ŷ moves the
-average by
+Averages over all classes (``macro_f1``, …) are expected values of a metric, which labels correct by one step: by what
+they add to the predicted total of a weighted misprediction (:mod:`opacc_ray.estimation.class_averages`). The interval
+is Wilson's at the size of the simple random sample with the same variance, with Student's quantile. A mean cost is such
+a total, with costs as weights. Where labels are at least ten per class, each class speaks for itself as well:
 
-    W(y, ŷ) = ∂g/∂FN_y - ∂g/∂TP_ŷ
-
-What is stated is g(T₀) plus what labels add to the predicted total of W: one step, as for rankings, whose bias is of
-second order in the errors of T₀, and whose variance is that of the total. A mean cost is the same with costs as W. g at
-the estimated totals would have a bias of second order in their noise: of 200 classes with 400 labels most have no
-missed example among the labels, and so a recall of 1. The interval is Wilson's at the size of the simple random sample
-with the same variance, with Student's quantile. The variance allows for what the step leaves:
-
-- With predictions, the square of how far the number is from g at what is stated of each class. The two differ by terms
-  of second order.
-- By the design alone T₀ has the share of failures of each predicted class, shrunk towards that of all as by five
-  labels, and the weights of the labels of a predicted class sum to its size. A class without labels has the variance of
-  one label that stands for all of it. All of these may be wrong in the same direction: by half the difference of the
-  mean share of the classes with labels and the share of all examples.
-
-A design alone measures no variance in a class whose few labels are all right, or all wrong. So its interval includes
-Zou and Donner's of the mean of C metrics, from the interval of each (:func:`joined_ends`).
+- To the variance is added the square of how far the average is from that of what is stated of each class.
+- A design alone measures no variance in a class whose few labels are all right, or all wrong. So the interval includes
+  Zou and Donner's of the mean of C metrics, from the interval of each (:func:`joined_ends`).
 
 Legend: ŷ predicted class, C classes, S slices, G groups, n labels, P examples predicted as a class.
 """
@@ -52,17 +39,18 @@ Legend: ŷ predicted class, C classes, S slices, G groups, n labels, P examples 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimation import intervals
-from opacc_ray.estimation.constants import LEVELS, MUCH_NARROWER, PRIOR_FAILURES
+from opacc_ray.estimation.class_averages import Corrected, expected_average, exponent, rivals
+from opacc_ray.estimation.constants import COMMON_LABELS, LEVELS, MUCH_NARROWER, PRIOR_FAILURES, SMALLEST
 from opacc_ray.estimation.distribution import AdjustedWilson, Mean, Total
 from opacc_ray.estimation.sample import Sample
-from opacc_ray.estimation.totals import DesignEvidence, Evidence, Variable
+from opacc_ray.estimation.totals import Evidence, Variable, added
 from opacc_ray.metrics.metric import (
     ACCURACY,
     AVERAGES,
@@ -71,7 +59,6 @@ from opacc_ray.metrics.metric import (
     OF_ONE_TOTAL,
     Metric,
     Parts,
-    misprediction_weights,
     slopes,
 )
 from opacc_ray.metrics.scores import Linear
@@ -321,72 +308,85 @@ class ClassTotals:
 
     def _averages(self, metric: Metric, level: float) -> list[Interim]:
         """Return the mean of a metric over all classes in each slice."""
-        by_slice = list(zip(*(self.of_class(c) for c in range(self.num_classes)), strict=True))
-        means, weight = self._predicted_averages(metric)
-        mean, square = (self._expected(own) for own in (weight, weight**2))
-        here = self.evidence.groups.code(self.evidence.index) // self.num_classes
-        variable = Variable(weight[here, self._truth, self.predicted], mean, square)
-        moved, variance = self.evidence.corrections(variable, self.failure, self.slices, self.num_slices)
-        failed = self.failures(self.slices, self.num_slices)
-        moved[[own.labelled >= own.size for own in failed]] = 0  # a slice that is labelled in full is known
-        found = []
-        for totals, corrected, spread, failures in zip(
-            by_slice, (means - moved).tolist(), variance, failed, strict=True
-        ):
-            value, num = min(max(corrected, 0.0), 1.0), failures.num
-            if failures.labelled >= failures.size:
-                ends = value, value
-            elif self.evidence.predicts:
-                ends = average_interval(
-                    value, math.hypot(math.sqrt(spread), value - plain_average(totals, metric)), num - 1, level
-                )
-            else:  # no event in a class: no variance
-                ends = average_interval(value, math.sqrt(spread), num - 1, level)
+        means, spread, variable = self._expected_averages(metric)
+        step = self.evidence.corrections(variable, self.failure, self.slices, self.num_slices)
+        columns = means, means - step.value, spread + step.variance, step.half
+        rows = map(Corrected, *(own.tolist() for own in columns))
+        known = self.failures(self.slices, self.num_slices)
+        return [self._average(s, metric, level, *own) for s, own in enumerate(zip(known, rows, strict=True))]
+
+    def _average(self, s: int, metric: Metric, level: float, failures: Total, own: Corrected) -> Interim:
+        """Return the mean of a metric over all classes in slice ``s``, of which ``failures`` are known."""
+        num, met = failures.num, partial(self._met_of_average, s, metric, level)
+        if failures.labelled >= failures.size:
+            return Interim(self.noted(estimate_of(own.mean, own.mean, own.mean, level, num)), met)
+        value = min(max(own.value, 0.0), 1.0)
+        if not num:
+            ends = 0.0, 1.0
+        elif num < COMMON_LABELS * self.num_classes:
+            ends = average_interval(value, math.sqrt(own.variance + own.half), num - 1, level)
+        else:  # each class speaks for itself
+            totals = self._by_slice[s]
+            error = math.hypot(math.sqrt(own.variance), value - plain_average(totals, metric))
+            ends = average_interval(value, error, num - 1, level)
+            if not self.evidence.predicts:  # no event in a class: no variance
                 ends = intervals.wider(ends, joined_ends(totals, metric, value, level))
-            own, few = self.noted(estimate_of(value, *ends, level, num)), self._few_labels(totals)
-            based = own.design_based and few is None
-            reason = intervals.joined_reasons((own.reason, few or self._unlike_others(totals)))
-            stated = replace(own, design_based=based, reason=reason)
-            found.append(Interim(stated, partial(_met_of, totals, metric, level)))
-        return found
+        found = self.noted(estimate_of(value, *ends, level, num))
+        return Interim(replace(found, reason=intervals.joined_reasons((found.reason, self._unlike_others(s)))), met)
 
-    def _predicted_averages(self, metric: Metric) -> tuple[Array, Array]:
-        """Return the mean of a metric at predicted totals (S,), and by how much mispredictions lower it, (S, C, C)."""
+    @cached_property
+    def _by_slice(self) -> Sequence[Sequence[Totals]]:
+        """The totals of all classes in each slice."""
+        return list(zip(*(self.of_class(c) for c in range(self.num_classes)), strict=True))
+
+    def _met_of_average(self, s: int, metric: Metric, level: float) -> float:
+        return _met_of(self._by_slice[s], metric, level)
+
+    def _expected_averages(self, metric: Metric) -> tuple[Array, Array, Variable]:
+        """Return the expected mean of a metric and its variance, (S,), and by how much a misprediction lowers it."""
         shape, first = (self.num_slices, self.num_classes), self.evidence.first
-        slices = self.evidence.groups.code(self.evidence.index[first]) // self.num_classes
-        known, left = (own.reshape(shape) for own in self.evidence.failures_by_group(self.failure))
-        missed = left @ self._rivals(np.arange(self.num_classes)).T
-        np.add.at(missed, (slices, self._truth[first]), self.failure[first])
-        means, lowered = [], []
-        for inside, failed, fn in zip(self.evidence.sizes.reshape(shape), known + left, missed, strict=True):
-            value, by_tp, by_fn = slopes(metric, inside - failed, fn, Parts(inside, inside.sum() - inside))
-            means.append(value)
-            lowered.append(-misprediction_weights(by_tp, by_fn))
-        return np.array(means), np.stack(lowered)
-
-    def _few_labels(self, totals: Sequence[Totals]) -> str | None:
-        """Return that a mean over classes may be biased: many have few labels, which stand for unlike numbers."""
-        if not isinstance(self.evidence, DesignEvidence) or np.ptp(self.evidence.rounds.weights) <= intervals.TIE:
-            return None
-        few = sum(own.failures.num < min(FEWEST, own.failures.size) for own in totals)
-        if few < FEWEST:
-            return None
-        return (
-            f"{few} classes have fewer than {FEWEST} labels of their predictions, with unequal weights; the mean over "
-            "classes is biased then, and its interval may be far off: use neyman or srs"
+        sizes, known, left = (
+            own.reshape(shape) for own in (self.evidence.sizes, *self.evidence.failures_by_group(self.failure))
         )
+        here = self.evidence.groups.code(self.evidence.index) // self.num_classes
+        seen, missed = np.zeros(shape), np.zeros(shape)
+        np.add.at(seen, (here, self._truth), 1)
+        np.add.at(missed, (here[first], self._truth[first]), self.failure[first])
+        right, there = np.maximum(sizes - known - left, 0), (sizes > 0) | (seen > 0)
+        r = self._likely_classes(np.where(there, np.maximum(right, 0.5), 0).sum(axis=0))
+        means, spread = np.empty((2, self.num_slices))
+        by_tp, by_fn = np.empty((2, *shape))
+        for s, inside in enumerate(sizes):
+            average = partial(expected_average, metric, Parts(inside, inside.sum() - inside), right[s])
+            means[s], spread[s], *_ = average(missed[s], r @ left[s])
+            *_, by_tp[s], by_fn[s] = average(0 * inside, r @ (known[s] + left[s]))
+        lowered = by_tp[here, self.predicted] - by_fn[here, self._truth]
+        mean = by_tp * r.sum(axis=0) - by_fn @ r
+        square = by_tp**2 * r.sum(axis=0) - 2 * by_tp * (by_fn @ r) + by_fn**2 @ r
+        variable = Variable(np.where(self._truth == self.predicted, 0.0, lowered), mean.ravel(), square.ravel())
+        return means, spread, variable
 
-    def _unlike_others(self, totals: Sequence[Totals]) -> str | None:
-        """Return that some classes have few labels: most of what is stated of them is what others show."""
-        if not self.evidence.first.size:
+    def _likely_classes(self, size: Array) -> Array:
+        """Return r (C true, C predicted) from TP (C,)."""
+        predicted, effect = self.evidence.predictions_of_labels(self.failure)
+        first, second = (float(predicted @ effect**k) for k in (1, 2))
+        scale, wrong = first / max(second, SMALLEST) * effect, self._truth != self.predicted
+        met = added(self._truth[wrong], scale[wrong], len(size))
+        return rivals(size, exponent(size, met, added(self.predicted, scale * predicted, len(size))))
+
+    def _unlike_others(self, s: int) -> str | None:
+        """Return that some classes have few labels in a slice: what others show is stated of them."""
+        first, sizes = self.evidence.first, self.evidence.sizes.reshape(-1, self.num_classes)
+        if not first.size:
             return None
-        there = [own for own in totals if own.failures.size or own.missed.events]
-        labels = [own.failures.num - own.failures.events + own.missed.events for own in there]
-        few = sum(num < FEWEST and own.failures.num < own.failures.size for num, own in zip(labels, there, strict=True))
+        here = self.evidence.groups.code(self.evidence.index[first]) // self.num_classes == s
+        labels = np.bincount(self._truth[first][here], minlength=self.num_classes)
+        there = (sizes[s] > 0) | (labels > 0)
+        few = int((labels[there] < FEWEST).sum())
         if not few:
             return None
         return (
-            f"{few} of {len(there)} classes have fewer than {FEWEST} labels; if unlike others, the mean may be far off"
+            f"{few} of {there.sum()} classes have fewer than {FEWEST} labels; if unlike others, the mean may be far off"
         )
 
     def _expected(self, weight: Array) -> Array:

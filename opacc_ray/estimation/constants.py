@@ -37,6 +37,19 @@ FEW_PREDICTED = 3
 PRIOR_FAILURES = 5.0
 """Labels of failures that equal shares of the true classes count for."""
 
+COMMON_LABELS = 10
+"""Labels of a class that what all classes share counts for in their averages; with as many of each, on average, what is
+stated of each is compared with them."""
+
+EXPONENTS = tuple(k / 2 for k in range(-3, 4))
+"""By which power of their size classes may be missed."""
+
+DIFFERENCE = 0.2
+"""τ², by how much classes of one size differ in how often they are missed, relative to its square."""
+
+AVERAGED = 24
+"""Quantiles of what is missed of a class that an average is the mean over."""
+
 LEVELS, POINTS = 48, 192
 """Quantiles of a total that are computed, and by which its distribution is represented: of fewer, one would stand for
 2 % of it."""

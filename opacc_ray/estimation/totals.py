@@ -181,6 +181,14 @@ class Variable(NamedTuple):
         return bool(between.any()) or not np.array_equal(self.mean, self.square)
 
 
+class Corrections(NamedTuple):
+    """What labels add to the predicted sums of a variable over k domains."""
+
+    value: Array  # (k,)
+    variance: Array  # (k,)
+    half: Array  # (k,) variance of half an event, where few labels may have none
+
+
 class Evidence(ABC):
     """What is known of the groups of a pool: G groups, their sizes (G,), and the labelled examples ``index`` (n,)."""
 
@@ -206,9 +214,14 @@ class Evidence(ABC):
     def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
         """Return the failures of each group that labels show, and those predicted of its other examples, (G,)."""
 
-    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> tuple[Array, Array]:
-        """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that."""
-        return np.zeros(num), added(domain, self.sizes, num) ** 2 * self.variance(variable, domain, num)
+    def predictions_of_labels(self, failure: Array) -> tuple[Array, Array]:
+        """Return the predicted failure of each label, and how far a failure moves an estimate up to a factor, (n,)."""
+        return np.zeros(len(self.index)), np.zeros(len(self.index))
+
+    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> Corrections:
+        """Return how much the sum of a variable over each domain exceeds its prediction."""
+        variance = added(domain, self.sizes, num) ** 2 * self.variance(variable, domain, num)
+        return Corrections(np.zeros(num), variance, np.zeros(num))
 
 
 def measure(
@@ -262,13 +275,17 @@ class FittedEvidence(Evidence):
         left = self.sums[-1].predicted - added(code[last], self.labelled[last], num)
         return added(code[self.first], failure[self.first], num), np.maximum(left, 0)
 
-    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> tuple[Array, Array]:
-        """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that."""
+    def predictions_of_labels(self, failure: Array) -> tuple[Array, Array]:
+        """Return the predicted failure of each label, and how far a failure moves an estimate up to a factor, (n,)."""
+        return self.labelled, self.rounds.weight[self.round] * np.sqrt(1 - self.probability) / self.probability
+
+    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> Corrections:
+        """Return how much the sum of a variable over each domain exceeds its prediction."""
         found = self.totals(variable, domain, num)
         apart = [
             own.size * (own.value - own.law.by_predictions) for own in found if isinstance(own.law, AdjustedWilson)
         ]
-        return np.array(apart), np.array([own.size**2 * own.variance for own in found])
+        return Corrections(np.array(apart), np.array([own.size**2 * own.variance for own in found]), np.zeros(num))
 
     def weights(self, foreseen: Array) -> Array:
         """Return w from V_t of each domain, both (rounds, num)."""
@@ -409,8 +426,7 @@ class Rates(NamedTuple):
     """Shares of failures of groups, of few labels shrunk towards that of all."""
 
     share: Array  # (G,)
-    labels: Array  # (G,)
-    unlike: float  # mean share of the groups with labels, less that of all examples
+    leverage: Array  # (n,) h
 
 
 class DesignEvidence(Evidence):
@@ -450,30 +466,30 @@ class DesignEvidence(Evidence):
         unlabelled = self.sizes - added(group, np.ones(len(group)), num)
         return added(group, failure[self.first], num), unlabelled * self._rates(failure).share
 
-    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> tuple[Array, Array]:
-        """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that."""
+    def predictions_of_labels(self, failure: Array) -> tuple[Array, Array]:
+        """Return the predicted failure of each label, and how far a failure moves an estimate up to a factor, (n,)."""
+        return self._rates(failure).share[self.group], np.maximum(self.rounds.weights, 0)
+
+    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> Corrections:
+        """Return how much the sum of a variable over each domain exceeds its prediction."""
         rates, group, where = self._rates(failure), self.group, domain[self.group]
-        weights, member = self.sizes.sum() * self.rounds.weights, where[:, None] == np.arange(num)
-        scale = self.sizes / np.maximum(added(group, np.maximum(weights, 0), self.groups.num), SMALLEST)
-        error = variable.values - (rates.share * variable.mean)[group]
-        found = added(where, weights * scale[group] * error, num)
-        found -= added(where[self.first], error[self.first], num)
-        apart = scale[group] * error / np.sqrt(1 - 1 / (rates.labels + constants.PRIOR_FAILURES)[group])
-        variance = self.sizes.sum() ** 2 * self.rounds.variance(member * apart[:, None])
-        half = 0.5 * (self.sizes.sum() * self.rounds.largest_weight) ** 2 * scale[group] ** 2 * variable.square[group]
-        variance += added(where, half, num) / np.maximum(added(where, np.ones(len(where)), num), 1)
-        unseen = np.where(rates.labels == 0, self.sizes, 0.0)
-        spread = rates.share * variable.square - (rates.share * variable.mean) ** 2
-        bias = rates.unlike / 2 * added(domain, unseen * variable.mean, num)
-        return found, variance + added(domain, unseen**2 * np.maximum(spread, 0), num) + bias**2
+        error = (variable.values - (rates.share * variable.mean)[group]) / (1 - rates.leverage)
+        size, member = self.sizes.sum(), where[:, None] == np.arange(num)
+        found = added(where, size * self.rounds.weights * error, num) - added(where[self.first], error[self.first], num)
+        labels = added(where[self.first], np.ones(len(self.first)), num)
+        found *= labels / (labels + constants.COMMON_LABELS)
+        square = (size * self.rounds.largest_weight) ** 2 * variable.square[group]
+        half = 0.5 * added(where, square**2, num) / np.maximum(added(where, square, num), SMALLEST)
+        return Corrections(found, size**2 * self.rounds.variance(member * error[:, None]), half)
 
     def _rates(self, failure: Array) -> "Rates":
         """Return the share of failures of each group."""
-        weights, num = np.maximum(self.rounds.weights, 0), self.groups.num
-        labels = added(self.group, np.ones(len(weights)), num)
-        own = added(self.group, weights * failure, num) / np.maximum(added(self.group, weights, num), SMALLEST)
-        common, prior = float(weights @ failure) / max(float(weights.sum()), SMALLEST), constants.PRIOR_FAILURES
-        return Rates((labels * own + prior * common) / (labels + prior), labels, float(own[labels > 0].mean()) - common)
+        weights = np.maximum(self.rounds.weights, 0)
+        weights /= max(float(weights.mean()), SMALLEST)
+        labels, failed = (added(self.group, own, self.groups.num) for own in (weights, weights * failure))
+        common, labels = float(weights @ failure) / len(weights), labels + constants.COMMON_LABELS
+        share = np.minimum((failed + constants.COMMON_LABELS * common) / labels, 1.0)
+        return Rates(share, weights / labels[self.group])
 
     def _of_pool(self, variable: Variable) -> Total:
         """Return the mean over the whole pool by the design's own estimator."""

@@ -174,17 +174,6 @@ def test_an_average_by_the_design_allows_for_a_class_whose_few_labels_are_all_ri
     assert alone.low == opacc.estimate(chosen, labels=labels, pool=pool, by="prediction")["yes"].low
 
 
-@pytest.mark.parametrize("method", ["srs", "css", "neyman"])
-def test_a_mean_over_classes_with_few_labels_of_unequal_weights_says_that_it_is_biased(method: str) -> None:
-    rng = np.random.default_rng(1)
-    truth, confidence = rng.integers(0, 40, 2000), rng.uniform(0.3, 1, 2000)
-    predicted = np.where(rng.random(2000) < confidence, truth, (truth + 1) % 40)
-    pool = opacc.Pool(prediction=predicted, confidence=confidence)
-    chosen = opacc.select(pool, method, budget=80)
-    found = opacc.estimate(chosen, labels=[str(c) for c in truth[chosen.index]], pool=pool, metric="macro_precision")
-    assert ("with unequal weights" in (found.reason or "")) == (method == "css") == (not found.design_based)
-
-
 @pytest.mark.parametrize("method", ["srs", "neyman"])
 @pytest.mark.parametrize(("budget", "says"), [(30, True), (800, False)])
 def test_a_mean_over_more_classes_than_few_labels_know_says_so(method: str, budget: int, says: bool) -> None:
@@ -215,7 +204,47 @@ def test_means_over_few_classes_hold_where_one_is_rare(method: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "most"), [("srs", 0.02), ("neyman", 0.03)])
+@pytest.mark.parametrize("method", ["srs", "neyman"])
+def test_a_mean_over_five_classes_holds_where_one_of_them_is_predicted_too_often(method: str) -> None:
+    """The confidence knows nothing of the rare class; failures as likely of it as of others cover 70 % by srs."""
+    rng = np.random.default_rng([7, 5])
+    truth, logit = rng.choice(5, 6000, p=[0.2475] * 4 + [0.01]), rng.standard_normal((6000, 5))
+    logit[np.arange(6000), truth] += 2.2
+    score = np.exp(2.2 * logit)
+    score /= score.sum(axis=1, keepdims=True)
+    pool, metric = opacc.Pool(prediction=score.argmax(axis=1), confidence=score.max(axis=1)), Metric("macro_recall")
+    true = numbers(opacc.select(pool, "srs", 6000), pool, truth).estimate(metric, 0.95).value
+    found = [numbers(opacc.select(pool, method, 300, seed), pool, truth).estimate(metric, 0.95) for seed in range(80)]
+    assert np.mean([own.low <= true <= own.high for own in found]) >= 0.9
+    assert abs(np.mean([own.value for own in found]) - true) < 0.02
+
+
+def test_a_mean_over_classes_leaves_out_a_class_that_is_neither_predicted_nor_met() -> None:
+    rng = np.random.default_rng(0)
+    truth, confidence = rng.integers(0, 3, 900), rng.uniform(0.5, 1, 900)
+    predicted = np.where(rng.random(900) < confidence, truth, (truth + 1) % 3)
+    found = []
+    for names in (["a", "b", "c"], ["a", "b", "c", "d", "e"]):
+        pool = opacc.Pool(prediction=predicted, confidence=confidence, classes=names)
+        chosen = opacc.select(pool, "srs", 90)
+        labels = [names[place] for place in truth[chosen.index]]
+        own = opacc.estimate(chosen, labels=labels, pool=pool, metric="macro_recall")
+        found.append([own.value, own.low, own.high])
+    assert found[0] == pytest.approx(found[1], abs=0.01)
+
+
+def test_a_mean_over_classes_of_a_slice_without_labels_may_be_anything() -> None:
+    predicted, rare = np.arange(300) % 3, np.arange(300) < 2
+    pool = opacc.Pool(prediction=predicted, confidence=np.full(300, 0.8), slices={"s": np.where(rare, "rare", "rest")})
+    chosen = next(own for own in (opacc.select(pool, "srs", 60, seed) for seed in range(9)) if min(own.index) > 1)
+    found = opacc.estimate(
+        chosen, labels=[str(k) for k in predicted[chosen.index]], pool=pool, metric="macro_f1", by="s"
+    )
+    assert (found["rare"].low, found["rare"].high) == (0, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "most"), [("srs", 0.02), ("neyman", 0.03), ("css", 0.05)])
 def test_means_over_many_classes_with_two_labels_each_are_nearly_unbiased(method: str, most: float) -> None:
     """60 classes that are unlike each other; without the step from predictions macro_recall of srs is .08 too high."""
     rng = np.random.default_rng(4)

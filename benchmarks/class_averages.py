@@ -1,13 +1,14 @@
-"""How well means over many classes are stated: their bias, how often intervals hold, and how wide they are.
+"""How well means over classes are stated: their bias, how often intervals hold, and how wide they are.
 
-    python benchmarks/many_classes.py [--classes 50,100,200] [--labels 400] [--repetitions 100] [--pools even,…]
+    python benchmarks/class_averages.py [--classes 2,5,10,50,200] [--labels 400] [--repetitions 100] [--pools even,…]
 
 Pools of 6,000 examples are made: noise of variance 1 is added to the true class's share of the logits, and the
 confidence is that of their posterior. Classes are alike (*even*) or of unlike difficulty (*unlike*); their sizes fall
-as 1/rank (*zipf*); some attract errors (*sinks*); errors stay among five classes (*groups*); or the logits are tripled
-(*overconfident*). Draws are `srs`, and `neyman` in four rounds serving the accuracy or the number itself. Printed is a
-Markdown table of each mean: its bias over its standard deviation, in how many percent 95 % intervals cover, and their
-mean half-width over 1.96 root mean squared errors.
+as 1/rank (*zipf*); some attract errors (*sinks*); errors stay among five classes (*groups*); the logits are tripled
+(*overconfident*); or 1 % are of the last class, which the model knows (*rare*), or not, so that it is predicted much
+more often (*flooded*). Draws are `srs` and `css`, and `neyman` in four rounds serving the accuracy or the number
+itself. Printed is a Markdown table of each mean: its bias over its standard deviation, in how many percent 95 %
+intervals cover, and their mean half-width over 1.96 root mean squared errors.
 """
 
 import argparse
@@ -30,10 +31,10 @@ from opacc_ray.parts.view import view_of
 
 Array = NDArray[np.float64]
 
-SIZE = 6000
-KINDS = ("even", "unlike", "zipf", "sinks", "groups", "overconfident")
-DRAWS = ("srs", "accuracy", "macro_recall", "macro_f1")
-"""A simple random sample, or what `neyman` serves."""
+SIZE, RARE = 6000, 0.01
+KINDS = ("even", "unlike", "zipf", "sinks", "groups", "overconfident", "rare", "flooded")
+DRAWS = ("srs", "css", "accuracy", "macro_recall", "macro_f1")
+"""Methods, or what `neyman` serves."""
 METRICS = tuple(map(Metric, AVERAGES))
 
 
@@ -56,7 +57,7 @@ class Trials(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--classes", default="50,100,200")
+    parser.add_argument("--classes", default="2,5,10,50,200")
     parser.add_argument("--labels", type=int, default=400)
     parser.add_argument("--repetitions", type=int, default=100)
     parser.add_argument("--pools", default=",".join(KINDS))
@@ -86,8 +87,8 @@ def audit(trials: Trials, seed: int) -> Array:
     """Draw, label and state all means: value, low and high, (metrics, 3)."""
     case = make_case(trials.kind, trials.num_classes)
     right = (case.truth == case.known.predicted).astype(np.float64)
-    method, sizes, parameters = "srs", [trials.budget], {}
-    if trials.draw != "srs":
+    method, sizes, parameters = trials.draw, [trials.budget], {}
+    if trials.draw not in ("srs", "css"):
         method, sizes, parameters = "neyman", in_rounds(trials.budget), {"serve": [trials.draw]}
     labelled = label_rounds(case.known.view, right, method, sizes, seed, **parameters)
     sample = join(*labelled, truth=case.truth[np.concatenate([own.index for own in labelled.rounds])])
@@ -110,6 +111,8 @@ def make_case(kind: str, num: int) -> Case:
     """The pool of a kind with ``num`` classes."""
     rng = np.random.default_rng([KINDS.index(kind), num])
     size = 1 / np.arange(1, num + 1) if kind == "zipf" else np.ones(num)
+    if kind in ("rare", "flooded"):
+        size[-1] = (num - 1) * RARE / (1 - RARE)
     truth = rng.choice(num, SIZE, p=size / size.sum())
     signal = np.full(num, {"groups": 2.6}.get(kind, 3.2) + np.log10(num / 50))
     if kind == "unlike":
@@ -120,7 +123,8 @@ def make_case(kind: str, num: int) -> Case:
         logit[:, : num // 10] += 1.2
     if kind == "groups":
         logit += np.where(np.arange(num) // 5 == truth[:, None] // 5, 1.2, 0)
-    score = softmax(signal.mean() * logit * (3 if kind == "overconfident" else 1), axis=1)
+    prior = np.log(size) if kind == "rare" else 0.0
+    score = softmax(signal.mean() * logit * (3 if kind == "overconfident" else 1) + prior, axis=1)
     predicted, confidence = score.argmax(axis=1), score.max(axis=1)
     known = KnownPool(
         view_of(opacc.Pool(prediction=predicted, confidence=confidence)), predicted, tuple(map(str, range(num)))
