@@ -7,23 +7,39 @@ biased. So it is averaged over what FN may be. A failure of predicted class ŷ w
     r(k | ŷ) ∝ TP_k^β    k ≠ ŷ        FN_k = M_k + G_k,   S_k = Σ_ŷ F_ŷ r(k | ŷ)
 
 TP_k are the examples that are predicted as k less the failures known and predicted among them (at least ½), so that
-large classes are missed more often, or less, by one exponent β for all; classes that are neither predicted nor seen do
-not exist. G_k has a gamma distribution with the mean S_k and the variance S_k + τ²S_k²: a count of Poisson's law around
-a rate that differs by τ between classes. Labels show O_k misses of a class where E_k(β) are predicted among them, both
-times Σap/Σa²p for labels of unequal effects a. The likelihood of β under that law, of seven values from -1.5 to 1.5
-that are equally likely before,
+large classes are missed more often, or less, by one exponent β for all. Labels show O_k misses of a class where E_k(β)
+are predicted among them, E_k = Σ p r(k | ŷ), both times Σap/Σa²p for labels of unequal effects a: w√(1 - π)/π in rounds
+with a fit, and the weight by a design. Classes of one size differ by τ in how often they are missed, so these counts
+are negative binomial. Their likelihood of β, of seven values from -1.5 to 1.5 that are equally likely before,
 
-    L(β) = Σ_k O_k ln E_k - (1/τ² + O_k) ln(1/τ² + E_k)
+    ln L(β) = Σ_k O_k ln E_k - (1/τ² + O_k) ln(1/τ² + E_k)
 
-gives its mean. The expectation E g is over 24 quantiles of G_k. Labels correct it by one step, with its derivatives,
+gives its mean. G_k has a gamma distribution with the mean S_k and the variance S_k + τ_k²S_k², τ_k² = τ²/(1 + τ²E_k):
+what labels leave open of a rate. E g is the mean over 24 of its quantiles. A class that is not predicted counts as 0,
+as far as it exists: in the share t of quantiles at which FN_k is ½ or more. Then the mean is over Σt classes, and has
+the variance Σt(1 - t)·(mean/Σt)². Classes that are neither predicted nor in labels are left out.
+
+Labels correct E g by one step, with its derivatives, differences over half an example to each side:
 
     W(y, ŷ) = ∂/∂FN_y - ∂/∂TP_ŷ        average = E g + [what labels add to the predicted sum of W]
 
-taken at M = 0 and failures M + F: they must not know which classes the labels have. Where FN_y is large because a label
-says so, its derivative is small, and the step is too short: for 200 classes up to 4 standard deviations of bias.
+They are taken at M = 0 and failures M + F: they must not know which classes the labels have. Where FN_y is large
+because a label says so, its derivative is small, and the step too short: for 200 classes up to 4 standard deviations.
+
+With predictions the step is that of a total (:mod:`opacc_ray.estimation.totals`). **By a design alone** the p of a
+predicted class is (Σwv + 10·p̄)/(Σw + 10), over its labels with weights w over their mean, p̄ the mean of all, and the
+error of a label is that of a prediction without it, e = (v - v̂)/(1 - h), h = w/(Σw + 10). The step is the design's
+estimate of the total of errors, less those of the labels, times n/(n + 10): in a slice of few labels predictions are
+better. Its variance is that of the design, without this factor. Half an event is added, ½Σ(ca²)²/Σca² with c the mean
+of W² and a the largest weight: a sample may have few labels of those that matter.
+
+**A class speaks for itself** where its number of labels is at least 10, and at least C. If most predicted classes do,
+the variance has, instead of half an event, the square of how far the average is from that of what is stated of each
+class. And by a design alone no more is added for the failures of a predicted class than it has examples, by the
+factor P/Σa of its errors if that is below 1, and the interval includes that of the mean of C metrics.
 
 Legend: P predicted as a class, F failures predicted of the examples without labels, M misses that labels show, p
-predicted failure of a label, a how far a failure moves an estimate, C classes, S slices, n labels.
+predicted failure of a label, a how far a failure moves an estimate, C classes, n labels.
 """
 
 from functools import cache
@@ -39,12 +55,11 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 _STEP = 0.5
-"""Examples to each side over which derivatives are taken."""
 
 
-def rivals(size: Array, exponent: float) -> Array:
+def rivals(size: Array, beta: float) -> Array:
     """Return r (C true, C predicted) from TP (C,), 0 for classes that there are not."""
-    likely = np.where(size > 0, np.maximum(size, 0.5) ** exponent, 0.0)
+    likely = np.where(size > 0, np.maximum(size, 0.5) ** beta, 0.0)
     share = np.where(np.eye(len(size), dtype=bool), 0.0, likely[:, None])
     return np.asarray(share / np.maximum(share.sum(axis=0), SMALLEST))
 
@@ -58,41 +73,52 @@ def exponent(size: Array, met: Array, by_class: Array) -> float:
     return float(chance @ EXPONENTS / chance.sum())
 
 
-class Average(NamedTuple):
-    """The expectation of an average, and its derivatives."""
-
-    value: float
-    variance: float  # for it is not known which classes there are
-    by_tp: Array  # (C,)
-    by_fn: Array  # (C,)
+def missed(known: Array, left: Array, expected: Array) -> Array:
+    """Return equally likely values of FN, (C, AVERAGED), from M, S and E, (C,) each."""
+    difference = DIFFERENCE / (1 + DIFFERENCE * expected)
+    return np.asarray(known[:, None] + left[:, None] * _quantiles(left / (1 + difference * left)))
 
 
 class Corrected(NamedTuple):
-    """An average, and what labels make of it."""
+    """The average in one slice, and what labels make of it."""
 
-    mean: float  # at what is known and predicted
+    mean: float  # E g
     value: float
     variance: float
     half: float  # variance of half an event
+    bounded: float  # value with no more failures than there are examples
 
 
-def expected_average(metric: Metric, size: Parts, tp: Array, known: Array, left: Array) -> Average:
-    """Return E g at TP, M and S, (C,) each, over the classes that there are; one that is not predicted counts as 0."""
-    fn = known[:, None] + left[:, None] * _quantiles(left / (1 + DIFFERENCE * left))  # (C, quantiles)
-    there = np.where(size.inside > 0, 1.0, (fn >= 0.5).mean(axis=1))  # (C,) probability
+def expected_average(metric: Metric, size: Parts, tp: Array, fn: Array) -> tuple[float, float]:
+    """Return E g, and its variance because classes may not exist, at TP (C,) and values of FN (C, k)."""
+    there = _existing(size, fn)
     num = max(float(there.sum()), 1.0)
-    tp, sizes = np.broadcast_to(tp[:, None], fn.shape), Parts(size.inside[:, None], size.outside[:, None])
+    value = float(_means(metric, size, tp[:, None], fn).sum()) / num
+    return value, float(there @ (1 - there)) * (value / num) ** 2
 
-    def mean(values: Array) -> Array:
-        return np.where(size.inside > 0, values.mean(axis=1), 0.0) / num
+
+def derivatives(metric: Metric, size: Parts, tp: Array, fn: Array) -> tuple[Array, Array]:
+    """Return the derivatives of E g by TP and by FN, (C,) each, at TP (C,) and values of FN (C, k)."""
+    num = max(float(_existing(size, fn).sum()), 1.0)
 
     def slope(by_tp: float, by_fn: float) -> Array:
-        low = np.maximum(tp - by_tp, 0), np.maximum(fn - by_fn, 0)
-        moved = metric.function(tp + by_tp, fn + by_fn, sizes) - metric.function(*low, sizes)
-        return mean(moved / (tp + by_tp - low[0] + fn + by_fn - low[1]))
+        low, high = ((np.maximum(tp[:, None] + s * by_tp, 0), np.maximum(fn + s * by_fn, 0)) for s in (-1, 1))
+        width = num * (high[0] - low[0] + high[1] - low[1])
+        return _means(metric, size, *high, 1 / width) - _means(metric, size, *low, 1 / width)
 
-    value = float(mean(metric.function(tp, fn, sizes)).sum())
-    return Average(value, float(there @ (1 - there)) * (value / num) ** 2, slope(_STEP, 0.0), slope(0.0, _STEP))
+    return slope(_STEP, 0.0), slope(0.0, _STEP)
+
+
+def _existing(size: Parts, fn: Array) -> Array:
+    """Return how likely it is that there is a class, (C,)."""
+    return np.where(size.inside > 0, 1.0, (fn >= 0.5).mean(axis=1))
+
+
+def _means(metric: Metric, size: Parts, tp: Array, fn: Array, weight: Array | float = 1.0) -> Array:
+    """Return the mean of g over values of FN, (C,), 0 for classes that are not predicted."""
+    tp, fn = np.broadcast_arrays(tp, fn)
+    values = metric.function(tp, fn, Parts(size.inside[:, None], size.outside[:, None])) * weight
+    return np.where(size.inside > 0, values.mean(axis=1), 0.0)
 
 
 def _quantiles(shape: Array) -> Array:

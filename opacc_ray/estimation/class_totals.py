@@ -45,8 +45,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.errors import counted
 from opacc_ray.estimation import intervals
-from opacc_ray.estimation.class_averages import Corrected, expected_average, exponent, rivals
+from opacc_ray.estimation.class_averages import Corrected, derivatives, expected_average, exponent, missed, rivals
 from opacc_ray.estimation.constants import COMMON_LABELS, LEVELS, MUCH_NARROWER, PRIOR_FAILURES, SMALLEST
 from opacc_ray.estimation.distribution import AdjustedWilson, Mean, Total
 from opacc_ray.estimation.sample import Sample
@@ -310,7 +311,7 @@ class ClassTotals:
         """Return the mean of a metric over all classes in each slice."""
         means, spread, variable = self._expected_averages(metric)
         step = self.evidence.corrections(variable, self.failure, self.slices, self.num_slices)
-        columns = means, means - step.value, spread + step.variance, step.half
+        columns = means, means - step.value, spread + step.variance, step.half, means - step.bounded
         rows = map(Corrected, *(own.tolist() for own in columns))
         known = self.failures(self.slices, self.num_slices)
         return [self._average(s, metric, level, *own) for s, own in enumerate(zip(known, rows, strict=True))]
@@ -323,16 +324,25 @@ class ClassTotals:
         value = min(max(own.value, 0.0), 1.0)
         if not num:
             ends = 0.0, 1.0
-        elif num < COMMON_LABELS * self.num_classes:
+        elif not self._speak_for_themselves[s]:
             ends = average_interval(value, math.sqrt(own.variance + own.half), num - 1, level)
-        else:  # each class speaks for itself
-            totals = self._by_slice[s]
-            error = math.hypot(math.sqrt(own.variance), value - plain_average(totals, metric))
-            ends = average_interval(value, error, num - 1, level)
+        else:
+            totals, value = self._by_slice[s], min(max(own.bounded, 0.0), 1.0)
+            apart = value - plain_average(totals, metric) if self.evidence.first.size else 0.0
+            ends = average_interval(value, math.hypot(math.sqrt(own.variance), apart), num - 1, level)
             if not self.evidence.predicts:  # no event in a class: no variance
                 ends = intervals.wider(ends, joined_ends(totals, metric, value, level))
         found = self.noted(estimate_of(value, *ends, level, num))
         return Interim(replace(found, reason=intervals.joined_reasons((found.reason, self._unlike_others(s)))), met)
+
+    @cached_property
+    def _speak_for_themselves(self) -> Sequence[bool]:
+        """Whether most classes that are predicted in a slice have labels enough."""
+        shape = self.num_slices, self.num_classes
+        labels = np.array([own.num for own in self.failures(np.arange(self.evidence.groups.num), math.prod(shape))])
+        there = self.evidence.sizes.reshape(shape) > 0
+        enough = labels.reshape(shape) >= np.minimum(COMMON_LABELS, there.sum(axis=1))[:, None]
+        return (2 * (enough & there).sum(axis=1) >= there.sum(axis=1)).tolist()
 
     @cached_property
     def _by_slice(self) -> Sequence[Sequence[Totals]]:
@@ -349,30 +359,35 @@ class ClassTotals:
             own.reshape(shape) for own in (self.evidence.sizes, *self.evidence.failures_by_group(self.failure))
         )
         here = self.evidence.groups.code(self.evidence.index) // self.num_classes
-        seen, missed = np.zeros(shape), np.zeros(shape)
+        seen, met = np.zeros(shape), np.zeros(shape)
         np.add.at(seen, (here, self._truth), 1)
-        np.add.at(missed, (here[first], self._truth[first]), self.failure[first])
+        np.add.at(met, (here[first], self._truth[first]), self.failure[first])
         right, there = np.maximum(sizes - known - left, 0), (sizes > 0) | (seen > 0)
-        r = self._likely_classes(np.where(there, np.maximum(right, 0.5), 0).sum(axis=0))
+        r, expected = self._likely_classes(np.where(there, np.maximum(right, 0.5), 0).sum(axis=0))
         means, spread = np.empty((2, self.num_slices))
         by_tp, by_fn = np.empty((2, *shape))
         for s, inside in enumerate(sizes):
-            average = partial(expected_average, metric, Parts(inside, inside.sum() - inside), right[s])
-            means[s], spread[s], *_ = average(missed[s], r @ left[s])
-            *_, by_tp[s], by_fn[s] = average(0 * inside, r @ (known[s] + left[s]))
+            size = Parts(inside, inside.sum() - inside)
+            fn, before = missed(met[s], r @ left[s], expected), missed(0 * inside, r @ (known[s] + left[s]), expected)
+            means[s], spread[s] = expected_average(metric, size, right[s], fn)
+            by_tp[s], by_fn[s] = derivatives(metric, size, right[s], before)
         lowered = by_tp[here, self.predicted] - by_fn[here, self._truth]
         mean = by_tp * r.sum(axis=0) - by_fn @ r
         square = by_tp**2 * r.sum(axis=0) - 2 * by_tp * (by_fn @ r) + by_fn**2 @ r
         variable = Variable(np.where(self._truth == self.predicted, 0.0, lowered), mean.ravel(), square.ravel())
         return means, spread, variable
 
-    def _likely_classes(self, size: Array) -> Array:
-        """Return r (C true, C predicted) from TP (C,)."""
+    def _likely_classes(self, size: Array) -> tuple[Array, Array]:
+        """Return r (C true, C predicted) and E (C,) from TP (C,)."""
         predicted, effect = self.evidence.predictions_of_labels(self.failure)
         first, second = (float(predicted @ effect**k) for k in (1, 2))
         scale, wrong = first / max(second, SMALLEST) * effect, self._truth != self.predicted
-        met = added(self._truth[wrong], scale[wrong], len(size))
-        return rivals(size, exponent(size, met, added(self.predicted, scale * predicted, len(size))))
+        met, by_class = (
+            added(own, values, len(size))
+            for own, values in ((self._truth[wrong], scale[wrong]), (self.predicted, scale * predicted))
+        )
+        r = rivals(size, exponent(size, met, by_class))
+        return r, r @ by_class
 
     def _unlike_others(self, s: int) -> str | None:
         """Return that some classes have few labels in a slice: what others show is stated of them."""
@@ -383,11 +398,14 @@ class ClassTotals:
         labels = np.bincount(self._truth[first][here], minlength=self.num_classes)
         there = (sizes[s] > 0) | (labels > 0)
         few = int((labels[there] < FEWEST).sum())
-        if not few:
-            return None
-        return (
+        absent = self.num_classes - int(
+            ((sizes.sum(axis=0) > 0) | np.isin(np.arange(self.num_classes), self._truth)).sum()
+        )
+        alike = (
             f"{few} of {there.sum()} classes have fewer than {FEWEST} labels; if unlike others, the mean may be far off"
         )
+        out = f"{counted(absent, 'class', 'classes')} left out: neither predicted nor in the labels"
+        return intervals.joined_reasons((alike if few else None, out if absent else None))
 
     def _expected(self, weight: Array) -> Array:
         """Return Σ_k r(k | ŷ)·W(k, ŷ) of each group, (G,), from ``weight`` (S, C, C)."""

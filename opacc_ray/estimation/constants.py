@@ -38,8 +38,8 @@ PRIOR_FAILURES = 5.0
 """Labels of failures that equal shares of the true classes count for."""
 
 COMMON_LABELS = 10
-"""Labels of a class that what all classes share counts for in their averages; with as many of each, on average, what is
-stated of each is compared with them."""
+"""Labels that what is common to all classes counts for in the mean of a metric over them: in the failures of a class,
+in a slice, and before each class speaks for itself."""
 
 EXPONENTS = tuple(k / 2 for k in range(-3, 4))
 """By which power of their size classes may be missed."""

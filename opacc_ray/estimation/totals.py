@@ -187,6 +187,7 @@ class Corrections(NamedTuple):
     value: Array  # (k,)
     variance: Array  # (k,)
     half: Array  # (k,) variance of half an event, where few labels may have none
+    bounded: Array  # (k,) value that adds no more failures than there are examples
 
 
 class Evidence(ABC):
@@ -221,7 +222,7 @@ class Evidence(ABC):
     def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> Corrections:
         """Return how much the sum of a variable over each domain exceeds its prediction."""
         variance = added(domain, self.sizes, num) ** 2 * self.variance(variable, domain, num)
-        return Corrections(np.zeros(num), variance, np.zeros(num))
+        return Corrections(np.zeros(num), variance, *np.zeros((2, num)))
 
 
 def measure(
@@ -285,7 +286,8 @@ class FittedEvidence(Evidence):
         apart = [
             own.size * (own.value - own.law.by_predictions) for own in found if isinstance(own.law, AdjustedWilson)
         ]
-        return Corrections(np.array(apart), np.array([own.size**2 * own.variance for own in found]), np.zeros(num))
+        variance = np.array([own.size**2 * own.variance for own in found])
+        return Corrections(np.array(apart), variance, np.zeros(num), np.array(apart))
 
     def weights(self, foreseen: Array) -> Array:
         """Return w from V_t of each domain, both (rounds, num)."""
@@ -475,12 +477,17 @@ class DesignEvidence(Evidence):
         rates, group, where = self._rates(failure), self.group, domain[self.group]
         error = (variable.values - (rates.share * variable.mean)[group]) / (1 - rates.leverage)
         size, member = self.sizes.sum(), where[:, None] == np.arange(num)
-        found = added(where, size * self.rounds.weights * error, num) - added(where[self.first], error[self.first], num)
-        labels = added(where[self.first], np.ones(len(self.first)), num)
-        found *= labels / (labels + constants.COMMON_LABELS)
+        weights, labels = size * self.rounds.weights, added(where[self.first], np.ones(len(self.first)), num)
+        stood = added(group, np.maximum(weights, 0), self.groups.num)  # examples that the labels of a group stand for
+        bounds = np.minimum(self.sizes / np.maximum(stood, SMALLEST), 1)[group]
+        known = added(where[self.first], error[self.first], num)
+        found, bounded = (
+            (added(where, own * error, num) - known) * labels / (labels + constants.COMMON_LABELS)
+            for own in (weights, weights * bounds)
+        )
         square = (size * self.rounds.largest_weight) ** 2 * variable.square[group]
         half = 0.5 * added(where, square**2, num) / np.maximum(added(where, square, num), SMALLEST)
-        return Corrections(found, size**2 * self.rounds.variance(member * error[:, None]), half)
+        return Corrections(found, size**2 * self.rounds.variance(member * error[:, None]), half, bounded)
 
     def _rates(self, failure: Array) -> "Rates":
         """Return the share of failures of each group."""

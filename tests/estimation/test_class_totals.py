@@ -231,6 +231,7 @@ def test_a_mean_over_classes_leaves_out_a_class_that_is_neither_predicted_nor_me
         own = opacc.estimate(chosen, labels=labels, pool=pool, metric="macro_recall")
         found.append([own.value, own.low, own.high])
     assert found[0] == pytest.approx(found[1], abs=0.01)
+    assert "2 classes left out: neither predicted nor in the labels" in str(own.reason)
 
 
 def test_a_mean_over_classes_of_a_slice_without_labels_may_be_anything() -> None:

@@ -5,10 +5,11 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError
-from opacc_ray.estimation.estimate import estimate_outcomes
-from opacc_ray.estimation.forecast import AccuracyForecast
+from opacc_ray.estimation.estimate import KnownPool, estimate_outcomes
+from opacc_ray.estimation.forecast import AccuracyForecast, NumberForecast
+from opacc_ray.metrics.metric import Metric
 from opacc_ray.parts.view import view_of
-from opacc_ray.samplers.select import select
+from opacc_ray.samplers.select import parse_parameters, select
 
 
 def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
@@ -81,3 +82,17 @@ def test_an_invalid_level_is_refused(level: float) -> None:
 def test_more_labels_than_there_are_examples_are_refused(labels: int) -> None:
     with pytest.raises(LabelError, match=f"labels={labels}: give numbers from 1 to the 60 examples of the pool"):
         AccuracyForecast(view_of(make_pool(60, 3)[0])).half_widths(labels)
+
+
+@pytest.mark.parametrize("name", ["macro_f1", "macro_recall", "macro_precision"])
+def test_the_mean_over_classes_gets_narrower_with_every_label(name: str) -> None:
+    rng = np.random.default_rng(0)
+    predicted, metric = rng.choice(20, 3000, p=(1 / np.arange(1, 21)) / (1 / np.arange(1, 21)).sum()), Metric(name)
+    view = view_of(opacc.Pool(prediction=predicted, confidence=rng.uniform(0.4, 1, 3000)))
+    known = KnownPool(view, predicted, tuple(map(str, range(20))))
+    forecast = NumberForecast(
+        known, metric, lambda own, level: own.estimate(metric, level), parse_parameters("neyman", {"serve": [name]})
+    )
+    found = np.array([forecast.half_widths(num, 0.95) for num in (50, 100, 199, 200, 201, 500, 1000, 2999)])
+    assert (np.diff(found, axis=0) < 1e-3).all()
+    assert found[-1].max() < 0.01
