@@ -8,7 +8,7 @@ as 1/rank (*zipf*); some attract errors (*sinks*); errors stay among five classe
 (*overconfident*); or 1 % are of the last class, which the model knows (*rare*), or not, so that it is predicted much
 more often (*flooded*). Draws are `srs` and `css`, and `neyman` in four rounds serving the accuracy or the number
 itself. Printed is a Markdown table of each mean: its bias over its standard deviation, in how many percent 95 %
-intervals cover, and their mean half-width over 1.96 root mean squared errors.
+intervals cover, and their mean half-width over 1.96 root mean squared errors; and one by number of classes.
 """
 
 import argparse
@@ -73,10 +73,22 @@ def main() -> None:
     print(markdown.header(columns, texts=3), flush=True)
     seeds = range(given.repetitions)
     found = repeat(partial(_nth, trials, seeds), range(len(trials) * len(seeds)))
+    whole = dict[int, list[Array]]()
     for own in trials:
         rows = np.array([next(found) for _ in seeds])  # (repetitions, metrics, 3)
-        true = make_case(own.kind, own.num_classes).means
-        print(markdown.row([str(own.num_classes), own.kind, own.draw, *cells(rows, true)]), flush=True)
+        stated = measures(rows, make_case(own.kind, own.num_classes).means)
+        whole.setdefault(own.num_classes, []).append(stated)
+        texts = [f"{a:+.2f} {b:.0f} {c:.2f}" for a, b, c in stated.T]
+        print(markdown.row([str(own.num_classes), own.kind, own.draw, *texts]), flush=True)
+    print(
+        "\n"
+        + markdown.header(("classes", "bias, median", "largest", "covers, mean", "least", "width, median"), texts=1)
+    )
+    for num, several in whole.items():
+        bias, covers, width = np.stack(several, axis=1).reshape(3, -1)
+        columns = np.median(np.abs(bias)), np.abs(bias).max(), covers.mean(), covers.min(), np.median(width)
+        texts = [f"{value:.{digits}f}" for value, digits in zip(columns, (2, 1, 1, 0, 2), strict=True)]
+        print(markdown.row([str(num), *texts]))
 
 
 def _nth(trials: Sequence[Trials], seeds: range, i: int) -> Array:
@@ -97,13 +109,13 @@ def audit(trials: Trials, seed: int) -> Array:
     return np.array([[own.value, own.low, own.high] for own in found])
 
 
-def cells(rows: Array, true: Array) -> list[str]:
-    """Bias, cover and width of each metric."""
+def measures(rows: Array, true: Array) -> Array:
+    """Bias, cover in percent and width of each metric, (3, metrics)."""
     value, low, high = np.moveaxis(rows, -1, 0)
     bias = (value.mean(axis=0) - true) / value.std(axis=0)
     covers = 100 * ((low <= true) & (true <= high)).mean(axis=0)
     width = (high - low).mean(axis=0) / 2 / (normal_quantile(0.95) * np.sqrt(((value - true) ** 2).mean(axis=0)))
-    return [f"{a:+.2f} {b:.0f} {c:.2f}" for a, b, c in zip(bias, covers, width, strict=True)]
+    return np.stack([bias, covers, width])
 
 
 @cache
