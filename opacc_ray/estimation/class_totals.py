@@ -250,7 +250,8 @@ class ClassTotals:
     def mean_cost(self, cost: Array, level: float) -> intervals.Estimate:
         """Return the mean ``cost`` (C true, C predicted) of errors, 0 on its diagonal, in units of the largest."""
         cost = cost / cost.max()
-        mean, square = (self._expected(np.broadcast_to(own, (self.num_slices, *own.shape))) for own in (cost, cost**2))
+        r = self._rivals(np.arange(self.num_classes))
+        mean, square = (np.tile((r * own).sum(axis=0), self.num_slices) for own in (cost, cost**2))
         variable = Variable(cost[self._truth, self.predicted], mean, square)
         (share,) = self.evidence.totals(variable, np.zeros(self.evidence.groups.num, dtype=np.int64), 1)
         found = estimate_of(share.value, *share.interval(level), level, share.num)
@@ -406,10 +407,6 @@ class ClassTotals:
         )
         out = f"{counted(absent, 'class', 'classes')} left out: neither predicted nor in the labels"
         return intervals.joined_reasons((alike if few else None, out if absent else None))
-
-    def _expected(self, weight: Array) -> Array:
-        """Return Σ_k r(k | ŷ)·W(k, ŷ) of each group, (G,), from ``weight`` (S, C, C)."""
-        return np.einsum("kc,skc->sc", self._rivals(np.arange(self.num_classes)), weight).ravel()
 
     def _rivals(self, classes: Codes) -> Array:
         """Return r (k, C predicted) of some true ``classes`` (k,)."""
