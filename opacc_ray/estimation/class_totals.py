@@ -25,9 +25,10 @@ twice as much, and scores tend to predict too many events where none was seen. N
 classes, such as kappa, use the mean, which treats both alike.
 
 Averages over all classes (``macro_f1``, …) are expected values of a metric, which labels correct by one step: by what
-they add to the predicted total of a weighted misprediction (:mod:`opacc_ray.estimation.class_averages`). The interval
-is Wilson's at the size of the simple random sample with the same variance, with Student's quantile. A mean cost is such
-a total, with costs as weights. Where labels are at least ten per class, each class speaks for itself as well:
+they add to the predicted total of a weighted misprediction (:mod:`opacc_ray.estimation.class_averages`). A mean cost is
+such a total, with costs as weights. The interval is Wilson's, with Student's quantile of n - 1 degrees of freedom, at
+the size x(1 - x)/variance, x the average, kept one standard error, or ½ if that is less, away from 0 and 1. Where at
+least half of the predicted classes have ten labels, or as many as there are such classes, each speaks for itself, too:
 
 - To the variance is added the square of how far the average is from that of what is stated of each class.
 - A design alone measures no variance in a class whose few labels are all right, or all wrong. So the interval includes
@@ -47,8 +48,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import counted
 from opacc_ray.estimation import intervals
-from opacc_ray.estimation.class_averages import Corrected, derivatives, expected_average, exponent, missed, rivals
-from opacc_ray.estimation.constants import COMMON_LABELS, LEVELS, MUCH_NARROWER, PRIOR_FAILURES, SMALLEST
+from opacc_ray.estimation.class_averages import derivatives, expected_average, exponent, missed, rivals
+from opacc_ray.estimation.constants import ABSENT, COMMON_LABELS, LEVELS, MUCH_NARROWER, PRIOR_FAILURES, SMALLEST
 from opacc_ray.estimation.distribution import AdjustedWilson, Mean, Total
 from opacc_ray.estimation.sample import Sample
 from opacc_ray.estimation.totals import Evidence, Variable, added
@@ -60,6 +61,7 @@ from opacc_ray.metrics.metric import (
     OF_ONE_TOTAL,
     Metric,
     Parts,
+    misprediction_weights,
     slopes,
 )
 from opacc_ray.metrics.scores import Linear
@@ -143,9 +145,10 @@ def estimate_of(
 
 
 def plain_average(totals: Sequence[Totals], metric: Metric) -> float:
-    """Return the mean over classes of what is stated of each."""
-    tp, fn = np.array([own.point(by_median=False) for own in totals]).T
-    return slopes(metric, tp, fn, Parts(*np.array([own.sizes for own in totals]).T))[0]
+    """Return the mean of what is stated of each class, of those that half an example is predicted of at least."""
+    there = [own for own in totals if own.failures.size or own.point(by_median=False)[1] >= 0.5]
+    tp, fn = np.array([own.point(by_median=False) for own in there]).T
+    return slopes(metric, tp, fn, Parts(*np.array([own.sizes for own in there]).T))[0]
 
 
 def joined_ends(totals: Sequence[Totals], metric: Metric, value: float, level: float) -> tuple[float, float]:
@@ -158,9 +161,9 @@ def joined_ends(totals: Sequence[Totals], metric: Metric, value: float, level: f
 
 def average_interval(value: float, error: float, degrees: float, level: float) -> tuple[float, float]:
     """Return Wilson's interval of an average in [0, 1], at the size of the simple random sample with the same error."""
-    half = intervals.student_quantile(max(degrees, 1.0), level) * error
     if error <= 0:
         return value, value
+    half = intervals.student_quantile(max(degrees, 1.0), level) * error
     nearest = min(error, 0.5)
     inside = min(max(value, nearest), 1 - nearest)
     return intervals.wilson(
@@ -311,39 +314,46 @@ class ClassTotals:
     def _averages(self, metric: Metric, level: float) -> list[Interim]:
         """Return the mean of a metric over all classes in each slice."""
         means, spread, variable = self._expected_averages(metric)
-        step = self.evidence.corrections(variable, self.failure, self.slices, self.num_slices)
-        columns = means, means - step.value, spread + step.variance, step.half, means - step.bounded
-        rows = map(Corrected, *(own.tolist() for own in columns))
-        known = self.failures(self.slices, self.num_slices)
-        return [self._average(s, metric, level, *own) for s, own in enumerate(zip(known, rows, strict=True))]
+        moved, variance = self.evidence.corrections(variable, self.failure, self.slices, self._speak_for_themselves)
+        whole = self.failures(self.slices, self.num_slices)
+        known = np.array([own.labelled >= own.size for own in whole])
+        values, errors = means - np.where(known, 0.0, moved), np.sqrt(np.where(known, 0.0, spread + variance))
+        rows = zip(whole, np.clip(values, 0, 1).tolist(), errors.tolist(), strict=True)
+        return [self._average(s, metric, level, *own) for s, own in enumerate(rows)]
 
-    def _average(self, s: int, metric: Metric, level: float, failures: Total, own: Corrected) -> Interim:
-        """Return the mean of a metric over all classes in slice ``s``, of which ``failures`` are known."""
-        num, met = failures.num, partial(self._met_of_average, s, metric, level)
-        if failures.labelled >= failures.size:
-            return Interim(self.noted(estimate_of(own.mean, own.mean, own.mean, level, num)), met)
-        value = min(max(own.value, 0.0), 1.0)
-        if not num:
-            ends = 0.0, 1.0
-        elif not self._speak_for_themselves[s]:
-            ends = average_interval(value, math.sqrt(own.variance + own.half), num - 1, level)
-        else:
-            totals, value = self._by_slice[s], min(max(own.bounded, 0.0), 1.0)
-            apart = value - plain_average(totals, metric) if self.evidence.first.size else 0.0
-            ends = average_interval(value, math.hypot(math.sqrt(own.variance), apart), num - 1, level)
-            if not self.evidence.predicts:  # no event in a class: no variance
-                ends = intervals.wider(ends, joined_ends(totals, metric, value, level))
+    def _average(self, s: int, metric: Metric, level: float, whole: Total, value: float, error: float) -> Interim:
+        """Return the mean of a metric over all classes in slice ``s``, whose total of failures is ``whole``."""
+        num, met = whole.num, partial(self._met_of_average, s, metric, level)
+        if whole.labelled >= whole.size:
+            return Interim(self.noted(estimate_of(value, value, value, level, num)), met)
+        totals = self._by_slice[s] if self._speak_for_themselves[s] else ()
+        if totals and self.evidence.first.size:
+            there = [own for own, may_be in zip(totals, self._there[s], strict=True) if may_be]
+            error = math.hypot(error, value - plain_average(there, metric))
+        ends = average_interval(value, error, num - 1, level) if num else (0.0, 1.0)
+        if totals and not self.evidence.predicts:  # no event in a class: no variance
+            ends = intervals.wider(ends, joined_ends(totals, metric, value, level))
         found = self.noted(estimate_of(value, *ends, level, num))
         return Interim(replace(found, reason=intervals.joined_reasons((found.reason, self._unlike_others(s)))), met)
 
     @cached_property
-    def _speak_for_themselves(self) -> Sequence[bool]:
-        """Whether most classes that are predicted in a slice have labels enough."""
+    def _speak_for_themselves(self) -> NDArray[np.bool_]:
+        """Whether most classes that are predicted in a slice have labels enough, (S,)."""
         shape = self.num_slices, self.num_classes
         labels = np.array([own.num for own in self.failures(np.arange(self.evidence.groups.num), math.prod(shape))])
         there = self.evidence.sizes.reshape(shape) > 0
         enough = labels.reshape(shape) >= np.minimum(COMMON_LABELS, there.sum(axis=1))[:, None]
-        return (2 * (enough & there).sum(axis=1) >= there.sum(axis=1)).tolist()
+        return np.asarray(2 * (enough & there).sum(axis=1) >= there.sum(axis=1))
+
+    @cached_property
+    def _there(self) -> NDArray[np.bool_]:
+        """Which classes there may be in each slice, (S, C): predicted or labelled there, or too rare to tell."""
+        sizes = self.evidence.sizes.reshape(self.num_slices, self.num_classes)
+        seen = np.zeros(sizes.shape)
+        np.add.at(seen, (self.evidence.groups.code(self.evidence.index) // self.num_classes, self._truth), 1)
+        here, whole = (sizes > 0) | (seen > 0), sizes.sum(axis=0)
+        predictable = np.outer(sizes.sum(axis=1) / max(float(whole.sum()), 1.0), whole)
+        return here | (here.any(axis=0) & (predictable < ABSENT))
 
     @cached_property
     def _by_slice(self) -> Sequence[Sequence[Totals]]:
@@ -354,32 +364,33 @@ class ClassTotals:
         return _met_of(self._by_slice[s], metric, level)
 
     def _expected_averages(self, metric: Metric) -> tuple[Array, Array, Variable]:
-        """Return the expected mean of a metric and its variance, (S,), and by how much a misprediction lowers it."""
+        """Return the expected mean of a metric and its variance, (S,), and by what a misprediction lowers it: -W."""
         shape, first = (self.num_slices, self.num_classes), self.evidence.first
         sizes, known, left = (
             own.reshape(shape) for own in (self.evidence.sizes, *self.evidence.failures_by_group(self.failure))
         )
         here = self.evidence.groups.code(self.evidence.index) // self.num_classes
-        seen, met = np.zeros(shape), np.zeros(shape)
-        np.add.at(seen, (here, self._truth), 1)
+        met = np.zeros(shape)
         np.add.at(met, (here[first], self._truth[first]), self.failure[first])
-        right, there = np.maximum(sizes - known - left, 0), (sizes > 0) | (seen > 0)
-        r, expected = self._likely_classes(np.where(there, np.maximum(right, 0.5), 0).sum(axis=0))
+        right, there = np.maximum(sizes - known - left, 0), self._there
+        beta, expected = self._likely_classes(np.where(there.any(axis=0), np.maximum(right.sum(axis=0), 0.5), 0))
         means, spread = np.empty((2, self.num_slices))
-        by_tp, by_fn = np.empty((2, *shape))
+        mean, square, by_tp, by_fn = np.empty((4, *shape))
         for s, inside in enumerate(sizes):
-            size = Parts(inside, inside.sum() - inside)
+            size, r = (
+                Parts(inside, inside.sum() - inside),
+                rivals(np.where(there[s], np.maximum(right[s], 0.5), 0), beta),
+            )
             fn, before = missed(met[s], r @ left[s], expected), missed(0 * inside, r @ (known[s] + left[s]), expected)
             means[s], spread[s] = expected_average(metric, size, right[s], fn)
             by_tp[s], by_fn[s] = derivatives(metric, size, right[s], before)
-        lowered = by_tp[here, self.predicted] - by_fn[here, self._truth]
-        mean = by_tp * r.sum(axis=0) - by_fn @ r
-        square = by_tp**2 * r.sum(axis=0) - 2 * by_tp * (by_fn @ r) + by_fn**2 @ r
-        variable = Variable(np.where(self._truth == self.predicted, 0.0, lowered), mean.ravel(), square.ravel())
-        return means, spread, variable
+            lowered = -misprediction_weights(by_tp[s], by_fn[s])
+            mean[s], square[s] = (r * lowered).sum(axis=0), (r * lowered**2).sum(axis=0)
+        values = np.where(self._truth == self.predicted, 0, by_tp[here, self.predicted] - by_fn[here, self._truth])
+        return means, spread, Variable(values, mean.ravel(), square.ravel())
 
-    def _likely_classes(self, size: Array) -> tuple[Array, Array]:
-        """Return r (C true, C predicted) and E (C,) from TP (C,)."""
+    def _likely_classes(self, size: Array) -> tuple[float, Array]:
+        """Return β, and E (C,), from TP (C,)."""
         predicted, effect = self.evidence.predictions_of_labels(self.failure)
         first, second = (float(predicted @ effect**k) for k in (1, 2))
         scale, wrong = first / max(second, SMALLEST) * effect, self._truth != self.predicted
@@ -387,8 +398,8 @@ class ClassTotals:
             added(own, values, len(size))
             for own, values in ((self._truth[wrong], scale[wrong]), (self.predicted, scale * predicted))
         )
-        r = rivals(size, exponent(size, met, by_class))
-        return r, r @ by_class
+        beta = exponent(size, met, by_class)
+        return beta, rivals(size, beta) @ by_class
 
     def _unlike_others(self, s: int) -> str | None:
         """Return that some classes have few labels in a slice: what others show is stated of them."""
@@ -399,9 +410,7 @@ class ClassTotals:
         labels = np.bincount(self._truth[first][here], minlength=self.num_classes)
         there = (sizes[s] > 0) | (labels > 0)
         few = int((labels[there] < FEWEST).sum())
-        absent = self.num_classes - int(
-            ((sizes.sum(axis=0) > 0) | np.isin(np.arange(self.num_classes), self._truth)).sum()
-        )
+        absent = self.num_classes - int(self._there.any(axis=0).sum())
         alike = (
             f"{few} of {there.sum()} classes have fewer than {FEWEST} labels; if unlike others, the mean may be far off"
         )

@@ -41,6 +41,10 @@ COMMON_LABELS = 10
 """Labels that what is common to all classes counts for in the mean of a metric over them: in the failures of a class,
 in a slice, and before each class speaks for itself."""
 
+ABSENT = 3
+"""Examples of a slice that would be predicted as a class, at its share of the pool, from which on none means that the
+class is not there: by chance that is so in 5 %."""
+
 EXPONENTS = tuple(k / 2 for k in range(-3, 4))
 """By which power of their size classes may be missed."""
 

@@ -88,6 +88,7 @@ from opacc_ray.samplers.plausibility import agreement
 Array = NDArray[np.float64]
 Codes = NDArray[np.integer]
 Places = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 _NO_LABELS: Places = np.empty(0, dtype=np.int64)
 
@@ -181,15 +182,6 @@ class Variable(NamedTuple):
         return bool(between.any()) or not np.array_equal(self.mean, self.square)
 
 
-class Corrections(NamedTuple):
-    """What labels add to the predicted sums of a variable over k domains."""
-
-    value: Array  # (k,)
-    variance: Array  # (k,)
-    half: Array  # (k,) variance of half an event, where few labels may have none
-    bounded: Array  # (k,) value that adds no more failures than there are examples
-
-
 class Evidence(ABC):
     """What is known of the groups of a pool: G groups, their sizes (G,), and the labelled examples ``index`` (n,)."""
 
@@ -219,10 +211,13 @@ class Evidence(ABC):
         """Return the predicted failure of each label, and how far a failure moves an estimate up to a factor, (n,)."""
         return np.zeros(len(self.index)), np.zeros(len(self.index))
 
-    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> Corrections:
-        """Return how much the sum of a variable over each domain exceeds its prediction."""
-        variance = added(domain, self.sizes, num) ** 2 * self.variance(variable, domain, num)
-        return Corrections(np.zeros(num), variance, *np.zeros((2, num)))
+    def corrections(self, variable: Variable, failure: Array, domain: Codes, known: Mask) -> tuple[Array, Array]:
+        """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that.
+
+        ``known`` says of each domain whether labels know its groups, not only what these share.
+        """
+        size = added(domain, self.sizes, len(known))
+        return np.zeros(len(known)), size**2 * self.variance(variable, domain, len(known))
 
 
 def measure(
@@ -280,14 +275,13 @@ class FittedEvidence(Evidence):
         """Return the predicted failure of each label, and how far a failure moves an estimate up to a factor, (n,)."""
         return self.labelled, self.rounds.weight[self.round] * np.sqrt(1 - self.probability) / self.probability
 
-    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> Corrections:
-        """Return how much the sum of a variable over each domain exceeds its prediction."""
-        found = self.totals(variable, domain, num)
+    def corrections(self, variable: Variable, failure: Array, domain: Codes, known: Mask) -> tuple[Array, Array]:
+        """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that."""
+        found = self.totals(variable, domain, len(known))
         apart = [
             own.size * (own.value - own.law.by_predictions) for own in found if isinstance(own.law, AdjustedWilson)
         ]
-        variance = np.array([own.size**2 * own.variance for own in found])
-        return Corrections(np.array(apart), variance, np.zeros(num), np.array(apart))
+        return np.array(apart), np.array([own.size**2 * own.variance for own in found])
 
     def weights(self, foreseen: Array) -> Array:
         """Return w from V_t of each domain, both (rounds, num)."""
@@ -472,22 +466,19 @@ class DesignEvidence(Evidence):
         """Return the predicted failure of each label, and how far a failure moves an estimate up to a factor, (n,)."""
         return self._rates(failure).share[self.group], np.maximum(self.rounds.weights, 0)
 
-    def corrections(self, variable: Variable, failure: Array, domain: Codes, num: int) -> Corrections:
-        """Return how much the sum of a variable over each domain exceeds its prediction."""
-        rates, group, where = self._rates(failure), self.group, domain[self.group]
+    def corrections(self, variable: Variable, failure: Array, domain: Codes, known: Mask) -> tuple[Array, Array]:
+        """Return how much the sum of a variable over each domain exceeds its prediction, and the variance of that."""
+        rates, group, where, num = self._rates(failure), self.group, domain[self.group], len(known)
         error = (variable.values - (rates.share * variable.mean)[group]) / (1 - rates.leverage)
         size, member = self.sizes.sum(), where[:, None] == np.arange(num)
         weights, labels = size * self.rounds.weights, added(where[self.first], np.ones(len(self.first)), num)
         stood = added(group, np.maximum(weights, 0), self.groups.num)  # examples that the labels of a group stand for
-        bounds = np.minimum(self.sizes / np.maximum(stood, SMALLEST), 1)[group]
-        known = added(where[self.first], error[self.first], num)
-        found, bounded = (
-            (added(where, own * error, num) - known) * labels / (labels + constants.COMMON_LABELS)
-            for own in (weights, weights * bounds)
-        )
+        bounds = np.where(known[where], np.minimum(self.sizes / np.maximum(stood, SMALLEST), 1)[group], 1.0)
+        found = added(where, weights * bounds * error, num) - added(where[self.first], error[self.first], num)
         square = (size * self.rounds.largest_weight) ** 2 * variable.square[group]
         half = 0.5 * added(where, square**2, num) / np.maximum(added(where, square, num), SMALLEST)
-        return Corrections(found, size**2 * self.rounds.variance(member * error[:, None]), half, bounded)
+        variance = size**2 * self.rounds.variance(member * error[:, None])
+        return found * labels / (labels + constants.COMMON_LABELS), variance + np.where(known, 0.0, half)
 
     def _rates(self, failure: Array) -> "Rates":
         """Return the share of failures of each group."""

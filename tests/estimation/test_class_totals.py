@@ -234,6 +234,22 @@ def test_a_mean_over_classes_leaves_out_a_class_that_is_neither_predicted_nor_me
     assert "2 classes left out: neither predicted nor in the labels" in str(own.reason)
 
 
+@pytest.mark.parametrize("method", ["srs", "css", "neyman"])
+def test_a_mean_over_classes_of_a_slice_leaves_out_the_classes_of_another(method: str) -> None:
+    rng = np.random.default_rng(1)
+    few, confidence = np.arange(4000) < 2000, rng.uniform(0.6, 1, 4000)
+    truth = np.where(few, rng.integers(0, 2, 4000), rng.integers(0, 4, 4000))
+    other = np.where(few, 1 - truth, (truth + rng.integers(1, 4, 4000)) % 4)
+    predicted = np.where(rng.random(4000) < confidence, truth, other)
+    pool = opacc.Pool(prediction=predicted, confidence=confidence, slices={"s": np.where(few, "two", "four")})
+    chosen = opacc.select(pool, method, budget=300, seed=3)
+    labels = [str(k) for k in truth[chosen.index]]
+    found = opacc.estimate(chosen, labels=labels, pool=pool, metric="macro_recall", by="s")["two"]
+    true = np.mean([(predicted[few & (truth == k)] == k).mean() for k in range(2)])
+    assert found.low <= true <= found.high
+    assert abs(found.value - true) < 0.1
+
+
 def test_a_mean_over_classes_of_a_slice_without_labels_may_be_anything() -> None:
     predicted, rare = np.arange(300) % 3, np.arange(300) < 2
     pool = opacc.Pool(prediction=predicted, confidence=np.full(300, 0.8), slices={"s": np.where(rare, "rare", "rest")})
