@@ -410,7 +410,7 @@ class ClassTotals:
         labels = np.bincount(self._truth[first][here], minlength=self.num_classes)
         there = (sizes[s] > 0) | (labels > 0)
         few = int((labels[there] < FEWEST).sum())
-        absent = self.num_classes - int(self._there.any(axis=0).sum())
+        absent = self.num_classes - int(self._there[s].sum())
         alike = (
             f"{few} of {there.sum()} classes have fewer than {FEWEST} labels; if unlike others, the mean may be far off"
         )

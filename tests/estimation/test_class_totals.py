@@ -248,6 +248,7 @@ def test_a_mean_over_classes_of_a_slice_leaves_out_the_classes_of_another(method
     true = np.mean([(predicted[few & (truth == k)] == k).mean() for k in range(2)])
     assert found.low <= true <= found.high
     assert abs(found.value - true) < 0.1
+    assert "2 classes left out: neither predicted nor in the labels" in str(found.reason)
 
 
 def test_a_mean_over_classes_of_a_slice_without_labels_may_be_anything() -> None:
