@@ -412,7 +412,7 @@ class ClassTotals:
         few = int((labels[there] < FEWEST).sum())
         absent = self.num_classes - int(self._there[s].sum())
         alike = (
-            f"{few} of {there.sum()} classes have fewer than {FEWEST} labels; if unlike others, the mean may be far off"
+            f"fewer than {FEWEST} labels of {few} of {there.sum()} classes; if unlike others, the mean may be far off"
         )
         out = f"{counted(absent, 'class', 'classes')} left out: neither predicted nor in the labels"
         return intervals.joined_reasons((alike if few else None, out if absent else None))
