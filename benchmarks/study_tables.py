@@ -81,14 +81,19 @@ def _coverage(results: StudyResults) -> str:
     """Mean and least coverage over all cells, and what is within chance if every interval covers as it states."""
     level, repetitions = results.spec.level, results.spec.repetitions
     ours = (cell for cell in results.cells if cell.method not in PEERS and cell.coverage_interval is not None)
-    found = [cell.coverage for cell in ours if cell.design_based]
+    found = sorted((cell for cell in ours if cell.design_based), key=lambda cell: cell.coverage)
     if not found:
         return "No interval is design-based."
     by_chance = binom.ppf(1 - 0.95 ** (1 / len(found)), repetitions, level) / repetitions
+    mean, low = sum(cell.coverage for cell in found) / len(found), [c for c in found if c.coverage < by_chance]
+    least = "; ".join(
+        f"{cell.method}, {_title(cell.case)}, n={cell.budget}: {100 * cell.coverage:.1f} %" for cell in low
+    )
+    rest = min((cell.coverage for cell in found if cell not in low), default=mean)
     return (
         f"Over all budgets, cases and our methods, {len(found)} cells, design-based {100 * level:g} % intervals "
-        f"covered in {100 * sum(found) / len(found):.1f} % on average and in {100 * min(found):.1f} % or more; down to "
-        f"{100 * by_chance:.1f} % is within chance."
+        f"covered in {100 * mean:.1f} % on average and in {100 * rest:.1f} % or more; down to "
+        f"{100 * by_chance:.1f} % is within chance.{f' Lower: {least}.' if low else ''}"
     )
 
 
