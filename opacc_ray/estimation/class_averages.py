@@ -55,7 +55,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimation.constants import AVERAGED, DIFFERENCE, EXPONENTS, SMALLEST
-from opacc_ray.metrics.metric import Metric, Parts
+from opacc_ray.metrics.metric import Metric, Parts, differences
 
 Array = NDArray[np.float64]
 
@@ -88,20 +88,17 @@ def expected_average(metric: Metric, size: Parts, tp: Array, fn: Array) -> tuple
     """Return E g, and its variance because classes may not exist, at TP (C,) and values of FN (C, k)."""
     there = _existing(size, fn)
     num = max(float(there.sum()), 1.0)
-    value = float(_means(metric, size, tp[:, None], fn).sum()) / num
+    tp, fn = np.broadcast_arrays(tp[:, None], fn)
+    value = float(_means(metric.function(tp, fn, _columns(size)), size).sum()) / num
     return value, float(there @ (1 - there)) * (value / num) ** 2
 
 
 def derivatives(metric: Metric, size: Parts, tp: Array, fn: Array) -> tuple[Array, Array]:
     """Return the derivatives of E g by TP and by FN, (C,) each, at TP (C,) and values of FN (C, k)."""
     num = max(float(_existing(size, fn).sum()), 1.0)
-
-    def slope(by_tp: float, by_fn: float) -> Array:
-        low, high = ((np.maximum(tp[:, None] + s * by_tp, 0), np.maximum(fn + s * by_fn, 0)) for s in (-1, 1))
-        width = num * (high[0] - low[0] + high[1] - low[1])
-        return _means(metric, size, *high, 1 / width) - _means(metric, size, *low, 1 / width)
-
-    return slope(_STEP, 0.0), slope(0.0, _STEP)
+    tp, fn = np.broadcast_arrays(tp[:, None], fn)
+    by_tp, by_fn = differences(metric.function, tp, fn, _columns(size), _STEP)
+    return _means(by_tp, size) / num, _means(by_fn, size) / num
 
 
 def _existing(size: Parts, fn: Array) -> Array:
@@ -109,10 +106,12 @@ def _existing(size: Parts, fn: Array) -> Array:
     return np.where(size.inside > 0, 1.0, (fn >= 0.5).mean(axis=1))
 
 
-def _means(metric: Metric, size: Parts, tp: Array, fn: Array, weight: Array | float = 1.0) -> Array:
-    """Return the mean of g over values of FN, (C,), 0 for classes that are not predicted."""
-    tp, fn = np.broadcast_arrays(tp, fn)
-    values = metric.function(tp, fn, Parts(size.inside[:, None], size.outside[:, None])) * weight
+def _columns(size: Parts) -> Parts:
+    return Parts(size.inside[:, None], size.outside[:, None])
+
+
+def _means(values: Array, size: Parts) -> Array:
+    """Return the means of values (C, k), 0 for classes that are not predicted."""
     return np.where(size.inside > 0, values.mean(axis=1), 0.0)
 
 

@@ -146,9 +146,9 @@ def estimate_of(
 
 def plain_average(totals: Sequence[Totals], metric: Metric) -> float:
     """Return the mean of what is stated of each class, of those that half an example is predicted of at least."""
-    there = [own for own in totals if own.failures.size or own.point(by_median=False)[1] >= 0.5]
-    tp, fn = np.array([own.point(by_median=False) for own in there]).T
-    return slopes(metric, tp, fn, Parts(*np.array([own.sizes for own in there]).T))[0]
+    tp, fn = np.array([own.point(by_median=False) for own in totals]).T
+    inside, outside = np.array([own.sizes for own in totals]).T
+    return slopes(metric, tp, np.where((inside > 0) | (fn >= 0.5), fn, 0.0), Parts(inside, outside))[0]
 
 
 def joined_ends(totals: Sequence[Totals], metric: Metric, value: float, level: float) -> tuple[float, float]:
@@ -188,6 +188,8 @@ class ClassTotals:
         self.num_classes, self.num_slices = groups.num_classes, groups.num_slices
         self.predicted = groups.predicted[evidence.index].astype(np.int64)  # (n,)
         self.slices, self.classes = np.divmod(np.arange(groups.num), groups.num_classes)  # (G,)
+        self.sizes = evidence.sizes.reshape(self.num_slices, self.num_classes)  # (S, C)
+        self.within = groups.code(evidence.index) // groups.num_classes  # (n,) slice
 
     def interim(self, metric: Metric, c: int, level: float) -> list[Interim]:
         """Return the metric of class ``c``, which averages and the accuracy do not use, in each slice."""
@@ -235,7 +237,7 @@ class ClassTotals:
         wanted = np.arange(self.num_classes) if classes is None else np.array(classes, dtype=np.int64)
         domain = np.full(self.num_classes, -1)
         domain[wanted] = np.arange(len(wanted))
-        size = self.evidence.sizes.reshape(-1, self.num_classes).sum(axis=0)[wanted] / self.evidence.sizes.sum()
+        size = self.sizes.sum(axis=0)[wanted] / self.evidence.sizes.sum()
         places = domain[self.classes]
         cells = [self._missed(k, places, len(wanted)) for k in wanted.tolist()]
         rest = Variable.event(
@@ -339,20 +341,16 @@ class ClassTotals:
     @cached_property
     def _speak_for_themselves(self) -> NDArray[np.bool_]:
         """Whether most classes that are predicted in a slice have labels enough, (S,)."""
-        shape = self.num_slices, self.num_classes
-        labels = np.array([own.num for own in self.failures(np.arange(self.evidence.groups.num), math.prod(shape))])
-        there = self.evidence.sizes.reshape(shape) > 0
-        enough = labels.reshape(shape) >= np.minimum(COMMON_LABELS, there.sum(axis=1))[:, None]
+        labels, there = self.evidence.labels_by_group().reshape(self.sizes.shape), self.sizes > 0
+        enough = labels >= np.minimum(COMMON_LABELS, there.sum(axis=1))[:, None]
         return np.asarray(2 * (enough & there).sum(axis=1) >= there.sum(axis=1))
 
     @cached_property
     def _there(self) -> NDArray[np.bool_]:
         """Which classes there may be in each slice, (S, C): predicted or labelled there, or too rare to tell."""
-        sizes = self.evidence.sizes.reshape(self.num_slices, self.num_classes)
-        seen = np.zeros(sizes.shape)
-        np.add.at(seen, (self.evidence.groups.code(self.evidence.index) // self.num_classes, self._truth), 1)
-        here, whole = (sizes > 0) | (seen > 0), sizes.sum(axis=0)
-        predictable = np.outer(sizes.sum(axis=1) / max(float(whole.sum()), 1.0), whole)
+        here, whole = self.sizes > 0, self.sizes.sum(axis=0)
+        here[self.within, self._truth] = True
+        predictable = np.outer(self.sizes.sum(axis=1) / max(float(whole.sum()), 1.0), whole)
         return here | (here.any(axis=0) & (predictable < ABSENT))
 
     @cached_property
@@ -365,28 +363,21 @@ class ClassTotals:
 
     def _expected_averages(self, metric: Metric) -> tuple[Array, Array, Variable]:
         """Return the expected mean of a metric and its variance, (S,), and by what a misprediction lowers it: -W."""
-        shape, first = (self.num_slices, self.num_classes), self.evidence.first
-        sizes, known, left = (
-            own.reshape(shape) for own in (self.evidence.sizes, *self.evidence.failures_by_group(self.failure))
-        )
-        here = self.evidence.groups.code(self.evidence.index) // self.num_classes
-        met = np.zeros(shape)
-        np.add.at(met, (here[first], self._truth[first]), self.failure[first])
-        right, there = np.maximum(sizes - known - left, 0), self._there
+        known, left = (own.reshape(self.sizes.shape) for own in self.evidence.failures_by_group(self.failure))
+        met, first = np.zeros(self.sizes.shape), self.evidence.first
+        np.add.at(met, (self.within[first], self._truth[first]), self.failure[first])
+        right, there = np.maximum(self.sizes - known - left, 0), self._there
         beta, expected = self._likely_classes(np.where(there.any(axis=0), np.maximum(right.sum(axis=0), 0.5), 0))
-        means, spread = np.empty((2, self.num_slices))
-        mean, square, by_tp, by_fn = np.empty((4, *shape))
-        for s, inside in enumerate(sizes):
-            size, r = (
-                Parts(inside, inside.sum() - inside),
-                rivals(np.where(there[s], np.maximum(right[s], 0.5), 0), beta),
-            )
+        (means, spread), (mean, square) = np.empty((2, self.num_slices)), np.empty((2, *self.sizes.shape))
+        values = np.empty(len(self._truth))
+        for s, inside in enumerate(self.sizes):
+            size, own = Parts(inside, inside.sum() - inside), self.within == s
+            r = rivals(np.where(there[s], np.maximum(right[s], 0.5), 0), beta)
             fn, before = missed(met[s], r @ left[s], expected), missed(0 * inside, r @ (known[s] + left[s]), expected)
             means[s], spread[s] = expected_average(metric, size, right[s], fn)
-            by_tp[s], by_fn[s] = derivatives(metric, size, right[s], before)
-            lowered = -misprediction_weights(by_tp[s], by_fn[s])
+            lowered = -misprediction_weights(*derivatives(metric, size, right[s], before))
             mean[s], square[s] = (r * lowered).sum(axis=0), (r * lowered**2).sum(axis=0)
-        values = np.where(self._truth == self.predicted, 0, by_tp[here, self.predicted] - by_fn[here, self._truth])
+            values[own] = lowered[self._truth[own], self.predicted[own]]
         return means, spread, Variable(values, mean.ravel(), square.ravel())
 
     def _likely_classes(self, size: Array) -> tuple[float, Array]:
@@ -403,16 +394,14 @@ class ClassTotals:
 
     def _unlike_others(self, s: int) -> str | None:
         """Return that some classes have few labels in a slice: what others show is stated of them."""
-        first, sizes = self.evidence.first, self.evidence.sizes.reshape(-1, self.num_classes)
+        first = self.evidence.first
         if not first.size:
             return None
-        here = self.evidence.groups.code(self.evidence.index[first]) // self.num_classes == s
-        labels = np.bincount(self._truth[first][here], minlength=self.num_classes)
-        there = (sizes[s] > 0) | (labels > 0)
-        few = int((labels[there] < FEWEST).sum())
-        absent = self.num_classes - int(self._there[s].sum())
+        labels = np.bincount(self._truth[first][self.within[first] == s], minlength=self.num_classes)
+        there = (self.sizes[s] > 0) | (labels > 0)
+        few, absent = int((labels[there] < FEWEST).sum()), int((~self._there[s]).sum())
         alike = (
-            f"fewer than {FEWEST} labels of {few} of {there.sum()} classes; if unlike others, the mean may be far off"
+            f"{few} of {there.sum()} classes have fewer than {FEWEST} labels; if unlike others, the mean may be far off"
         )
         out = f"{counted(absent, 'class', 'classes')} left out: neither predicted nor in the labels"
         return intervals.joined_reasons((alike if few else None, out if absent else None))

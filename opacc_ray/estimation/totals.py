@@ -207,6 +207,10 @@ class Evidence(ABC):
     def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
         """Return the failures of each group that labels show, and those predicted of its other examples, (G,)."""
 
+    def labels_by_group(self) -> Array:
+        """Return how many examples of each group are labelled, (G,)."""
+        return added(self.groups.code(self.index[self.first]), np.ones(len(self.first)), self.groups.num)
+
     def predictions_of_labels(self, failure: Array) -> tuple[Array, Array]:
         """Return the predicted failure of each label, and how far a failure moves an estimate up to a factor, (n,)."""
         return np.zeros(len(self.index)), np.zeros(len(self.index))
@@ -458,9 +462,8 @@ class DesignEvidence(Evidence):
 
     def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
         """Return the failures of each group that labels show, and those predicted of its other examples, (G,)."""
-        group, num = self.group[self.first], self.groups.num
-        unlabelled = self.sizes - added(group, np.ones(len(group)), num)
-        return added(group, failure[self.first], num), unlabelled * self._rates(failure).share
+        known = added(self.group[self.first], failure[self.first], self.groups.num)
+        return known, (self.sizes - self.labels_by_group()) * self._rates(failure).share
 
     def predictions_of_labels(self, failure: Array) -> tuple[Array, Array]:
         """Return the predicted failure of each label, and how far a failure moves an estimate up to a factor, (n,)."""
@@ -580,6 +583,10 @@ class ForeseenEvidence(Evidence):
         size = np.maximum(added(domain, self.sizes, num), 1)
         return np.asarray(np.maximum(added(domain, spread, num), 0) / size**2)
 
+    def labels_by_group(self) -> Array:
+        """Return how many examples of each group are expected to be labelled, (G,)."""
+        return np.asarray(np.rint(self.labelled))
+
     def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
         """Return no failures that labels show, and those predicted in each group, (G,)."""
         return np.zeros(self.groups.num), self.predicted
@@ -610,6 +617,10 @@ class RandomEvidence(Evidence):
         mean = added(domain, self.failures * variable.mean, num) / size
         spread = added(domain, self.square * variable.square, num) / size - mean**2
         return np.asarray(np.maximum(spread, 0) * (self.sizes.sum() / self.num - 1) / size)
+
+    def labels_by_group(self) -> Array:
+        """Return how many examples of each group are expected to be labelled, (G,)."""
+        return np.asarray(self.sizes * (self.num / self.sizes.sum()))
 
     def failures_by_group(self, failure: Array) -> tuple[Array, Array]:
         """Return no failures that labels show, and those predicted in each group, (G,)."""

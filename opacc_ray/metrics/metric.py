@@ -301,10 +301,17 @@ def slopes(metric: Metric, tp: Array, fn: Array, size: Parts) -> tuple[float, Ar
     num = max(int(there.sum()), 1)
     step = 1e-6 * max(float(size.inside.sum()), 1.0)
 
+    value = float(np.where(there, g(tp, fn, size), 0.0).sum() / num)
+    by_tp, by_fn = (np.where(there, own, 0.0) / num for own in differences(g, tp, fn, size, step))
+    return value, by_tp, by_fn
+
+
+def differences(g: Function, tp: Array, fn: Array, size: Parts, step: float) -> tuple[Array, Array]:
+    """Return the derivatives of g by TP and by FN, as differences over ``step`` to each side, or down to 0."""
+
     def slope(by_tp: float, by_fn: float) -> Array:
         moved = g(tp + by_tp, fn + by_fn, size) - g(np.maximum(tp - by_tp, 0), np.maximum(fn - by_fn, 0), size)
         width = by_tp + np.minimum(tp, by_tp) + by_fn + np.minimum(fn, by_fn)
-        return np.where(there, moved / np.maximum(width, 1e-300), 0.0) / num
+        return np.asarray(moved / np.maximum(width, 1e-300))
 
-    value = float(np.where(there, g(tp, fn, size), 0.0).sum() / num)
-    return value, slope(step, 0.0), slope(0.0, step)
+    return slope(step, 0.0), slope(0.0, step)
